@@ -32,3 +32,11 @@ def reshaped_by(reshape: Callable[[Document], Document] | None, reply: bytes) ->
     if bson.encode(decoded, codec_options=CODEC) != reply:
         raise InvalidBSON("not the same when it is encoded again")
     return bson.encode(reshape(decoded), codec_options=CODEC)
+
+
+def error_by(reshape: Callable[[Document], Document] | None, reply: bytes) -> bytes:
+    """The error ``reply`` after ``reshape``; as it is if its message quotes bytes that are not valid UTF-8."""
+    try:
+        return reshaped_by(reshape, reply)
+    except InvalidBSON:
+        return reply

@@ -27,7 +27,7 @@ from proxy.reads.cursors import (
 from proxy.reads.final_wait import FinalWait
 from proxy.reads.plan_context import PlanContext
 from proxy.reads.plan_environment import PlanEnvironment
-from proxy.reads.replies import decoded, reshaped_by, retryable
+from proxy.reads.replies import decoded, error_by, reshaped_by, retryable
 from proxy.reads.rewriting_pace import RewritingPace
 from proxy.request.authorisation import INSERT, may_upsert, names_own_roles, write_actions
 from proxy.request.command_table import CHANGE_STREAM, HAS_VIEW, INLINE, OPENS_CURSOR, TABLE
@@ -251,7 +251,7 @@ class TranslateHandler:
     def reshaped(self, plan: Single, reply: bytes) -> bytes:
         """The client's reply from the backend's; raises ``InvalidBSON`` if decoding would lose information."""
         if not is_ok(reply):
-            return reshaped_by(plan.reshape_error, reply)
+            return error_by(plan.reshape_error, reply)
         self._take_effects(plan.effects)
         if plan.reshape_raw is not None:
             return plan.reshape_raw(reply)
@@ -261,7 +261,7 @@ class TranslateHandler:
         """The client's reply from that of this server process; records its cursor."""
         renamed, cursor_id, backend = rename_cursor(reply, plan.namespace)
         if backend is None:
-            return reshaped_by(plan.reshape_error, reply)
+            return error_by(plan.reshape_error, reply)
         self._environment.cursors.opened(cursor_id, backend, process)
         self._take_effects(plan.effects)
         return renamed

@@ -14,6 +14,8 @@ import bson
 import pytest
 from bson import Binary, DatetimeMS, Int64
 
+from catalog.bson.raw import fields_of
+from proxy.wire import op_msg
 from tests.support.mongod import MongodProcess
 from tests.support.proxy import ProxyProcess
 from tests.support.raw_wire import RawClient, body, document_of, op_msg_bytes, sequence, with_checksum
@@ -229,3 +231,24 @@ def test_more_of_cursors_that_look_alike(replica_set: MongodProcess, proxy_rs: P
             assert reader.run(wrong)["ok"] == 0
             strange = {"getMore": Int64(4711), "collection": KNOWN, "batchSize": 1, "lsid": lsid(1), "$db": database}
             assert reader.run(strange)["code"] == 43
+
+
+def test_an_error_that_quotes_no_valid_text_is_passed_on(
+    mongod: MongodProcess, proxy: ProxyProcess, db_name: str
+) -> None:
+    """Q1: the server quotes what it was sent, also to a read whose plan is known."""
+    mongod.shared_client[db_name].create_collection(KNOWN, timeseries={"timeField": "t", "metaField": "m"})
+
+    def find(mode: bytes) -> bytes:
+        preference = bson.encode({"$readPreference": {"mode": "nearest"}}).replace(b"nearest", mode)[4:-1]
+        elements = bson.encode({"find": KNOWN})[4:-1] + preference + bson.encode({"$db": db_name})[4:-1]
+        return op_msg_bytes(b"\0" + (len(elements) + 5).to_bytes(4, "little") + elements + b"\0")
+
+    with RawClient(proxy.port) as client:
+        for _ in range(4):
+            assert told(client, find(b"nearest"))["ok"] == 1
+        client.send(find(b"n\x80arest"))
+        reply = client.receive()
+        assert reply is not None
+        code = fields_of(op_msg.parse(reply).body)[b"code"]
+        assert code[1] in (2, 22), reply.raw

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -11,10 +12,16 @@ from proxy.process.embedded_socket import SocketDirectory
 
 
 @pytest.fixture
-def data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A data directory whose path is too long for a socket; others are made in ``tmp_path / "t"``."""
-    (tmp_path / "t").mkdir()
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "t"))
+def short() -> Iterator[Path]:
+    """Where temporary files are; the directories of tests have long paths themselves."""
+    with tempfile.TemporaryDirectory() as path:
+        yield Path(path)
+
+
+@pytest.fixture
+def data(tmp_path: Path, short: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A data directory whose path is too long for a socket; others are made in ``short``."""
+    monkeypatch.setattr(tempfile, "tempdir", str(short))
     long = tmp_path / ("long" * 30)
     long.mkdir()
     return long
@@ -36,9 +43,9 @@ def test_the_data_directory_is_preferred_and_stays(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_another_one_is_only_for_this_user_and_these_data(data: Path, tmp_path: Path) -> None:
+def test_another_one_is_only_for_this_user_and_these_data(data: Path, short: Path) -> None:
     directory = found(data)
-    assert directory.path.parent == tmp_path / "t"
+    assert directory.path.parent == short
     assert directory.path.stat().st_mode & 0o777 == 0o700
     assert found(data).path == directory.path
     other = data.with_name("other" * 30)
@@ -50,11 +57,11 @@ def test_another_one_is_only_for_this_user_and_these_data(data: Path, tmp_path: 
     found(other).remove()
 
 
-def test_what_others_can_write_to_is_not_used(data: Path, tmp_path: Path) -> None:
+def test_what_others_can_write_to_is_not_used(data: Path, short: Path, tmp_path: Path) -> None:
     taken = found(data).path
     taken.chmod(0o770)
     elsewhere = found(data)
-    assert elsewhere.path.parent != tmp_path / "t"
+    assert elsewhere.path.parent != short
     elsewhere.remove()
     taken.rmdir()
     taken.symlink_to(tmp_path)

@@ -4,7 +4,7 @@ import bson
 import pytest
 from bson.errors import InvalidBSON
 
-from proxy.reads.replies import decoded, reshaped_by, retryable
+from proxy.reads.replies import decoded, error_by, reshaped_by, retryable
 
 
 def test_a_label_is_added_once() -> None:
@@ -24,3 +24,10 @@ def test_reshaping_must_lose_nothing() -> None:
     assert bson.decode(reshaped_by(lambda document: {**document, "m": 2}, raw)) == {"n": 1, "m": 2}
     with pytest.raises(InvalidBSON):
         reshaped_by(dict, bson.encode({"n": 1, "m": 2}).replace(b"\x10m\0", b"\x10n\0"))
+
+
+def test_an_error_that_cannot_be_decoded_is_passed_on() -> None:
+    raw = bson.encode({"ok": 0.0, "errmsg": "ab"})
+    assert bson.decode(error_by(lambda error: {**error, "errmsg": "c"}, raw))["errmsg"] == "c"
+    strange = raw.replace(b"ab", b"\xff\xfe")
+    assert error_by(dict, strange) == strange
