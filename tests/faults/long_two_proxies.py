@@ -62,6 +62,7 @@ class Several:
             Fleet(uri, database, writers=writers, erasers=2, movers=movers, seed=seed + number)
             for number, uri in enumerate(self.uris)
         ]
+        self.is_over = False
 
     def __enter__(self) -> Self:
         return self
@@ -85,9 +86,10 @@ class Several:
         await asyncio.gather(*(fleet.until(count // len(self.fleets)) for fleet in self.fleets))
 
     async def read(self, uri: str, reads: list[int]) -> None:
-        """Scan until it is cancelled; scans that a fault ended do not count."""
+        """Scan until ``is_over``; scans that a fault ended do not count."""
         async with AsyncMongoClient[dict[str, Any]](uri, serverSelectionTimeoutMS=15_000) as client:
-            while True:
+            # A driver may turn a cancellation into an error of its own, so that alone does not end this.
+            while not self.is_over:
                 promise = self.books.promise()
                 try:
                     found = [each async for each in client[self.database].c.find({}, batch_size=300)]
@@ -157,6 +159,7 @@ async def test_nothing_is_lost_or_doubled(several: Several) -> None:
             done[kind] += 1
             await fault(kind, several.proxies[place], several.links[place], several.backend, chance)
             await several.until(chance.randrange(SOME))
+        several.is_over = True
         for each in reading:
             each.cancel()
         ended = await asyncio.gather(*reading, return_exceptions=True)
