@@ -20,7 +20,7 @@ from rewrite.indexes import bucket_hint
 from rewrite.plan import PAUSE, Document, Pause
 from rewrite.profile import Profile
 from rewrite.stages.dependencies import can_be_included, predicate_columns
-from rewrite.stages.draft import INHIBIT, Stage
+from rewrite.stages.draft import INHIBITS, Stage
 from rewrite.stages.empty_names import reading_all
 from rewrite.stages.predicate import Split, split
 from rewrite.stages.scope import Scope
@@ -282,7 +282,7 @@ def _unpack(selection: Selection, meta_field: str | None, columns: Sequence[str]
         unpack["metaField"] = meta_field
     if columns is not None:
         unpack["include"] = list(columns) if meta_field is None else [*columns, meta_field]
-    return [{"$_internalUnpackBucket": unpack}, {INHIBIT: {}}]
+    return [{"$_internalUnpackBucket": unpack}, INHIBITS]
 
 
 def documents(selection: Selection, buckets: Sequence[ObjectId]) -> Document:

@@ -26,7 +26,8 @@ log = structlog.get_logger(__name__)
 PAUSE_SECONDS: Final = 1.0
 """Minimum time between two attempts to log in."""
 
-_STATUS: Final = encode({"connectionStatus": 1, "$db": "admin"})
+STATUS: Final = encode({"connectionStatus": 1, "$db": "admin"})
+"""The command whose reply names the user of a connection."""
 
 
 class NotLoggedIn(CommandError):
@@ -81,7 +82,7 @@ class AccountLogin:
         return True
 
     async def _status(self, pool: ServicePool) -> Mapping[str, Any]:
-        return decode(await pool.request(_STATUS, self._deadline_seconds()))
+        return decode(await pool.request(STATUS, self._deadline_seconds()))
 
     async def _log_in(self) -> None:
         """Replace all connections if the backend accepts the account; the old ones remain otherwise."""

@@ -19,7 +19,7 @@ from catalog.errors import UNAUTHORIZED, CommandError
 from catalog.namespaces import Namespace, VirtualCollection
 from proxy.backend import service_retry
 from proxy.backend.access_probe import AccessProbe, WantedAccess
-from proxy.backend.account_login import AccountLogin
+from proxy.backend.account_login import STATUS, AccountLogin
 from proxy.backend.backend_tls import context_of
 from proxy.backend.bucket_store import MongoBucketStore
 from proxy.backend.collection_listing import CollectionListing
@@ -127,7 +127,7 @@ class Backend:
         loop = asyncio.get_running_loop()
         try:
             deadline_seconds = loop.time() + patience_seconds
-            answer = await pool.request(encode({"connectionStatus": 1, "$db": "admin"}), deadline_seconds)
+            answer = await pool.request(STATUS, deadline_seconds)
             await probe.look()
         except CommandError:
             pool.close()

@@ -225,21 +225,31 @@ class Concern:
     async def _wave(self, wave: list[tuple[ReplicationWait, Namespace]]) -> None:
         started_seconds = asyncio.get_running_loop().time()
         try:
-            said = await self._ask(wave[0][1], self.document)
-        except CommandError as error:
-            for wait, _ in wave:
-                wait.lose(error.message)
-        else:
-            self._judge(wave, said)
-            if asyncio.get_running_loop().time() - started_seconds < FAST_SECONDS:
+            said = await self._end(wave, self.document)
+            if said is not None and asyncio.get_running_loop().time() - started_seconds < FAST_SECONDS:
                 self.is_slow = False
                 if "writeConcernError" not in said:
                     self._shown = {}
         finally:
             self._waves -= 1
-            self._under_way.difference_update(wait for wait, _ in wave)
             if self._waiting and not self._scheduled:
                 self._start()
+
+    async def _end(
+        self, wave: list[tuple[ReplicationWait, Namespace]], concern: Mapping[str, Any] | None
+    ) -> Mapping[str, Any] | None:
+        """End these waits as the server says; returns its reply, ``None`` if there is none."""
+        try:
+            said = await self._ask(wave[0][1], concern)
+        except CommandError as error:
+            for wait, _ in wave:
+                wait.lose(error.message)
+            return None
+        else:
+            self._judge(wave, said)
+            return said
+        finally:
+            self._under_way.difference_update(wait for wait, _ in wave)
 
     def _judge(self, wave: list[tuple[ReplicationWait, Namespace]], said: Mapping[str, Any]) -> None:
         error, term = said.get("writeConcernError"), term_of(said)
@@ -312,15 +322,8 @@ class Concern:
         try:
             while wave := [each for each in self._expired if not each[0].is_over]:
                 self._expired = []
-                wait, namespace = wave[0]
-                concern = {name: wait.concern[name] for name in ("w", "j") if name in wait.concern}
-                try:
-                    said = await self._ask(namespace, {**concern, "wtimeout": 1})
-                except CommandError as error:
-                    for wait, _ in wave:
-                        wait.lose(error.message)
-                else:
-                    self._judge(wave, said)
-                self._under_way.difference_update(wait for wait, _ in wave)
+                shown = wave[0][0].concern
+                concern = {name: shown[name] for name in ("w", "j") if name in shown}
+                await self._end(wave, {**concern, "wtimeout": 1})
         finally:
             self._is_ending = False

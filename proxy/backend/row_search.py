@@ -32,6 +32,7 @@ from proxy.backend.service import ServicePool
 from proxy.backend.service_connection import LostAfterSending
 from proxy.request.step_places import StepPlaces
 from proxy.upstream.not_primary import NOT_PRIMARY_CODES
+from rewrite.stages.draft import INHIBITS
 
 ROWS_AT_ONCE: Final = 1_000
 BYTES_AT_ONCE: Final = 1024 * 1024
@@ -254,7 +255,7 @@ class RowSearch:
                 {"$match": covering},
                 {"$_internalUnpackBucket": unpack},
                 # The following stages must see whole rows.
-                {"$_internalInhibitOptimization": {}},
+                INHIBITS,
                 {"$match": _same_ids(measurements)},
             ],
             "cursor": {"batchSize": 100_000},

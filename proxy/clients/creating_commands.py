@@ -18,6 +18,7 @@ from catalog.errors import CommandError
 from proxy.inserts.insert_command import parse_insert
 from proxy.request.attempt import stores_result
 from proxy.request.command import Command
+from proxy.request.command_table import CREATES
 from proxy.request.field_types import number_in, plain_write_concern
 from proxy.request.session_fields import SESSION_FIELDS
 from proxy.settings.collection_rules import CollectionRule
@@ -51,7 +52,7 @@ _OF_ONE_INDEX: Final = frozenset(
 _KINDS: Final = frozenset({"2d", "2dsphere", "columnstore", "hashed", "text"})
 _MAJORITY: Final = bytes((STRING,)) + b"\x09\0\0\0majority\0"
 
-_OWN: Final = frozenset({"create", "createIndexes", "findAndModify", "findandmodify", "insert", "update"})
+_OWN: Final = CREATES | {"findAndModify", "findandmodify", "update"}
 _OTHERS: Final = frozenset(
     {"applyOps", "bulkWrite", "cloneCollectionAsCapped", "mapReduce", "mapreduce", "renameCollection"}
 )
