@@ -16,15 +16,16 @@ import signal
 import socket
 import sys
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote_plus
 
 import structlog
 from pymongo import AsyncMongoClient
-from pymongo.errors import PyMongoError
 
-from catalog.errors import BackendUnavailable
+from catalog.errors import BackendUnavailable, CommandError
+from proxy.backend.driver_calls import DriverCalls, DriverClient
 from proxy.process.embedded_socket import SocketDirectory
 from proxy.settings.config import ConfigurationError
 
@@ -40,6 +41,7 @@ ANSWER_SECONDS = 10.0
 """Time for one answer during the start."""
 
 _POLL_SECONDS = 0.05
+_SELECTION_MS = 250
 _LOOPBACK = "127.0.0.1"
 _PORT_TAKEN_EXIT = 48
 _PORT_ATTEMPTS = 3
@@ -281,14 +283,12 @@ class EmbeddedMongod:
         """Wait for its first answer for as long as it lives; false if it ends before."""
         now = asyncio.get_running_loop().time
         began, told = now(), now()
-        client: AsyncMongoClient[dict[str, Any]] = AsyncMongoClient(
-            self.proxy_uri, serverSelectionTimeoutMS=250, socketTimeoutMS=int(ANSWER_SECONDS * 1000)
-        )
-        async with client:
+        calls = DriverCalls(partial(_client, self.proxy_uri))
+        try:
             while process.returncode is None:
                 try:
-                    status = await client.admin.command("serverStatus")
-                except PyMongoError:
+                    status = await calls.ask(_server_status)
+                except CommandError:
                     if now() - told >= START_SECONDS:
                         told = now()
                         self._trouble = f"the embedded mongod has not answered for {told - began:.0f} s"
@@ -301,6 +301,8 @@ class EmbeddedMongod:
                             f"{status['pid']} answers: a script must become the mongod (exec)"
                         )
                     return True
+        finally:
+            await calls.aclose()
         return False
 
     def _describe_failure(self, process: asyncio.subprocess.Process) -> str:
@@ -318,6 +320,16 @@ class EmbeddedMongod:
 
 def _unusable(directory: Path, reason: str) -> ConfigurationError:
     return ConfigurationError([f"embedded_data_directory = {str(directory)!r} is not valid: {reason}"])
+
+
+def _client(uri: str) -> DriverClient:
+    answer_ms = int(ANSWER_SECONDS * 1000)
+    return AsyncMongoClient(uri, serverSelectionTimeoutMS=_SELECTION_MS, socketTimeoutMS=answer_ms)
+
+
+async def _server_status(client: DriverClient) -> dict[str, Any]:
+    status: dict[str, Any] = await client.admin.command("serverStatus")
+    return status
 
 
 def _free_port() -> int:

@@ -123,7 +123,8 @@ async def test_a_round_includes_what_clients_send_when_they_have_their_replies()
 async def test_linger_waits_for_company() -> None:
     bench = CommitterBench(linger_seconds=0.02)
     bench.insert(measurement(meta=0))
-    await asyncio.sleep(0.005)
+    for _ in range(5):  # without a linger, the round would begin in the first of these turns
+        await asyncio.sleep(0)
     bench.insert(measurement(meta=1))
     await bench.rest()
     assert [len(statements) for _, statements, _ in bench.store.sent] == [2]

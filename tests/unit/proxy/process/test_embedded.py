@@ -9,13 +9,21 @@ import signal
 import socket
 import sys
 import tracemalloc
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pymongo
 import pytest
+from pymongo import AsyncMongoClient
 from pymongo.errors import PyMongoError
+from pymongo.monitoring import (
+    ServerHeartbeatFailedEvent,
+    ServerHeartbeatListener,
+    ServerHeartbeatStartedEvent,
+    ServerHeartbeatSucceededEvent,
+)
 from structlog.testing import capture_logs
 
 from proxy.process.embedded import DirectoryLock, EmbeddedFailed, EmbeddedMongod, EmbeddedOptions, find_mongod, is_alive
@@ -133,7 +141,7 @@ async def test_a_slow_start_is_waited_for_while_the_process_lives(
 ) -> None:
     """Recovery takes as long as it takes, at the first start and after a crash."""
     monkeypatch.setattr("proxy.process.embedded.START_SECONDS", 0.2)
-    text = f"import os, sys, time; time.sleep(0.7); os.execv({str(wheel_mongod())!r}, sys.argv)"
+    text = f"import os, sys, time; time.sleep(1.5); os.execv({str(wheel_mongod())!r}, sys.argv)"
     embedded = EmbeddedMongod(options(tmp_path / "data", script(tmp_path / "slow", text)))
     with capture_logs() as logs:
         await embedded.start()
@@ -150,16 +158,49 @@ async def test_a_slow_start_is_waited_for_while_the_process_lives(
     await watch
 
 
-async def test_a_stop_ends_a_start_that_takes_long(tmp_path: Path) -> None:
+class AtFailedHeartbeat(ServerHeartbeatListener):
+    """Calls a function once, some turns of the event loop after the driver could not connect."""
+
+    def __init__(self, call: Callable[[], object], turns: int) -> None:
+        self._call, self._turns = call, turns
+        self._is_called = False
+
+    def started(self, event: ServerHeartbeatStartedEvent) -> None: ...
+
+    def succeeded(self, event: ServerHeartbeatSucceededEvent) -> None: ...
+
+    def failed(self, event: ServerHeartbeatFailedEvent) -> None:
+        if not self._is_called:
+            self._is_called = True
+            self._later(self._turns)
+
+    def _later(self, turns: int) -> None:
+        if turns:
+            asyncio.get_running_loop().call_soon(self._later, turns - 1)
+        else:
+            self._call()
+
+
+@pytest.mark.parametrize("turns", range(8))
+async def test_a_stop_ends_a_start_that_takes_long(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, turns: int) -> None:
+    """Also a stop in the turn of the event loop in which the driver's wait for a server ends."""
     embedded = EmbeddedMongod(options(tmp_path / "data", script(tmp_path / "slow", "import time; time.sleep(60)")))
+    starting: asyncio.Future[None]
+
+    def stop() -> None:
+        pids.append(embedded.pid)
+        reasons.append(embedded.why_not_ready())
+        starting.cancel()
+
+    pids: list[int | None] = []
+    reasons: list[str] = []
+    connect = partial(AsyncMongoClient, event_listeners=[AtFailedHeartbeat(stop, turns)])
+    monkeypatch.setattr("proxy.process.embedded.AsyncMongoClient", connect)
     starting = asyncio.ensure_future(embedded.start())
-    await until(lambda: embedded.pid is not None)
-    pid = embedded.pid
-    assert embedded.why_not_ready() == "the embedded mongod is starting"
-    starting.cancel()
     with pytest.raises(asyncio.CancelledError):
         await starting
-    assert not is_alive(str(pid))
+    assert reasons[0] == "the embedded mongod is starting"
+    assert not is_alive(str(pids[0]))
 
 
 async def test_it_is_started_again_as_soon_as_a_process_can_be_started(
