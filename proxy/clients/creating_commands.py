@@ -18,7 +18,7 @@ from catalog.errors import CommandError
 from proxy.inserts.insert_command import parse_insert
 from proxy.request.attempt import stores_result
 from proxy.request.command import Command
-from proxy.request.command_table import CREATES
+from proxy.request.command_table import CREATES, CREATES_OTHERS, UPSERTS
 from proxy.request.field_types import number_in, plain_write_concern
 from proxy.request.session_fields import SESSION_FIELDS
 from proxy.settings.collection_rules import CollectionRule
@@ -52,20 +52,15 @@ _OF_ONE_INDEX: Final = frozenset(
 _KINDS: Final = frozenset({"2d", "2dsphere", "columnstore", "hashed", "text"})
 _MAJORITY: Final = bytes((STRING,)) + b"\x09\0\0\0majority\0"
 
-_OWN: Final = CREATES | {"findAndModify", "findandmodify", "update"}
-_OTHERS: Final = frozenset(
-    {"applyOps", "bulkWrite", "cloneCollectionAsCapped", "mapReduce", "mapreduce", "renameCollection"}
-)
-
 
 def may_create_own(command: Command) -> bool:
     """Whether the command may create the collection that it names."""
-    return command.name in _OWN
+    return command.name in CREATES or command.name in UPSERTS
 
 
 def may_create_others(command: Command) -> bool:
     """Whether the command may create a collection that it names inside."""
-    return command.name in _OTHERS or (command.name == "aggregate" and stores_result(command))
+    return command.name in CREATES_OTHERS or (command.name == "aggregate" and stores_result(command))
 
 
 def is_plain_create(command: Command) -> bool:

@@ -63,6 +63,10 @@ class Fact(Flag):
     """It has a pipeline, or one inside, which may end in ``$out`` or ``$merge``."""
     CREATES = auto()
     """It creates its collection if that is missing, whatever its other arguments are."""
+    UPSERTS = auto()
+    """It creates its collection if that is missing and it inserts a document."""
+    CREATES_OTHERS = auto()
+    """It may create a collection that it names inside."""
     GREETS = auto()
     """Drivers send it first, and then continuously, to monitor the server."""
 
@@ -97,12 +101,12 @@ TABLE: Final[Mapping[str, Row]] = {
     "aggregate": Row(
         Target.FIRST, Way.TRANSLATE, _QUERY | Fact.OPENS_CURSOR | Fact.HAS_PIPELINE, endless=CHANGE_STREAM
     ),
-    "applyOps": Row(Target.DATABASE, Way.RELAY, Fact.READS_BUCKETS | Fact.REDEFINES),
+    "applyOps": Row(Target.DATABASE, Way.RELAY, Fact.READS_BUCKETS | Fact.REDEFINES | Fact.CREATES_OTHERS),
     "authenticate": Row(Target.DATABASE, Way.RELAY, Fact.CHANGES_IDENTITY),
     "buildInfo": Row(Target.DATABASE, Way.TRANSLATE, Fact.REPEATABLE),
     "buildinfo": Row(Target.DATABASE, Way.TRANSLATE, Fact.REPEATABLE),
-    "bulkWrite": Row(Target.DATABASE, Way.TRANSLATE),
-    "cloneCollectionAsCapped": Row(Target.FIRST, Way.TRANSLATE),
+    "bulkWrite": Row(Target.DATABASE, Way.TRANSLATE, Fact.CREATES_OTHERS),
+    "cloneCollectionAsCapped": Row(Target.FIRST, Way.TRANSLATE, Fact.CREATES_OTHERS),
     "collMod": Row(Target.FIRST, Way.TRANSLATE, Fact.REDEFINES),
     "collStats": Row(Target.FIRST, Way.TRANSLATE, _LISTING),
     "collstats": Row(Target.FIRST, Way.TRANSLATE, _LISTING),
@@ -125,8 +129,8 @@ TABLE: Final[Mapping[str, Row]] = {
         Target.EXPLAINED, Way.TRANSLATE, Fact.ANY_MEMBER | Fact.HAS_VIEW | Fact.READS_BUCKETS | Fact.HAS_PIPELINE
     ),
     "find": Row(Target.FIRST, Way.TRANSLATE, _QUERY | Fact.OPENS_CURSOR, endless=b"tailable\0"),
-    "findAndModify": Row(Target.FIRST, Way.TRANSLATE, Fact.WRITES, rights=("find", "remove")),
-    "findandmodify": Row(Target.FIRST, Way.TRANSLATE, Fact.WRITES, rights=("find", "remove")),
+    "findAndModify": Row(Target.FIRST, Way.TRANSLATE, Fact.WRITES | Fact.UPSERTS, rights=("find", "remove")),
+    "findandmodify": Row(Target.FIRST, Way.TRANSLATE, Fact.WRITES | Fact.UPSERTS, rights=("find", "remove")),
     "geoSearch": Row(Target.FIRST, Way.RELAY, Fact.READS_BUCKETS),
     "getMore": Row(Target.CURSOR, Way.TRANSLATE),
     "hello": Row(Target.DATABASE, Way.ANSWER, Fact.GREETS),
@@ -138,19 +142,19 @@ TABLE: Final[Mapping[str, Row]] = {
     "listDatabases": Row(Target.DATABASE, Way.TRANSLATE, _LISTING),
     "listIndexes": Row(Target.FIRST, Way.TRANSLATE, _LISTING),
     "logout": Row(Target.DATABASE, Way.RELAY, Fact.CHANGES_IDENTITY),
-    "mapReduce": Row(Target.FIRST, Way.TRANSLATE, Fact.READS_BUCKETS),
-    "mapreduce": Row(Target.FIRST, Way.TRANSLATE, Fact.READS_BUCKETS),
+    "mapReduce": Row(Target.FIRST, Way.TRANSLATE, Fact.READS_BUCKETS | Fact.CREATES_OTHERS),
+    "mapreduce": Row(Target.FIRST, Way.TRANSLATE, Fact.READS_BUCKETS | Fact.CREATES_OTHERS),
     "ping": Row(Target.DATABASE, Way.RELAY, Fact.REPEATABLE),
     "planCacheClear": Row(Target.FIRST, Way.TRANSLATE),
     "planCacheListFilters": Row(Target.FIRST, Way.TRANSLATE),
     "planCacheSetFilter": Row(Target.FIRST, Way.TRANSLATE),
     "reIndex": Row(Target.FIRST, Way.TRANSLATE),
-    "renameCollection": Row(Target.FULL_NAME, Way.TRANSLATE, Fact.REDEFINES),
+    "renameCollection": Row(Target.FULL_NAME, Way.TRANSLATE, Fact.REDEFINES | Fact.CREATES_OTHERS),
     "saslContinue": Row(Target.DATABASE, Way.RELAY, Fact.CHANGES_IDENTITY),
     "saslStart": Row(Target.DATABASE, Way.RELAY, Fact.CHANGES_IDENTITY),
     "serverStatus": Row(Target.DATABASE, Way.TRANSLATE),
     ADMIN: Row(Target.DATABASE, Way.ADMIN),
-    "update": Row(Target.FIRST, Way.TRANSLATE, Fact.WRITES, rights=("update",), statements=b"updates"),
+    "update": Row(Target.FIRST, Way.TRANSLATE, Fact.WRITES | Fact.UPSERTS, rights=("update",), statements=b"updates"),
     "validate": Row(Target.FIRST, Way.TRANSLATE, Fact.READS_BUCKETS),
 }
 
@@ -175,6 +179,8 @@ HAS_VIEW: Final = commands_with(Fact.HAS_VIEW)
 INLINE: Final = commands_with(Fact.INLINE)
 HAS_PIPELINE: Final = commands_with(Fact.HAS_PIPELINE)
 CREATES: Final = commands_with(Fact.CREATES)
+UPSERTS: Final = commands_with(Fact.UPSERTS)
+CREATES_OTHERS: Final = commands_with(Fact.CREATES_OTHERS)
 GREETS: Final = commands_with(Fact.GREETS)
 ON_BUCKETS: Final = HAS_VIEW | WRITES | {"getMore", "mapReduce", "mapreduce"}
 """The commands on time-series collections that are rewritten to ones on buckets, or are about cursors on these."""
