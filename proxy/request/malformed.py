@@ -12,9 +12,8 @@ import bson
 
 from catalog.bson.raw import INT64, unpack_int64
 from proxy.request.command import Command
+from proxy.request.command_table import WRITES
 
-_LOOKS_AT_NO_PREFERENCE: Final = frozenset({"insert", "update", "delete", "findAndModify", "findandmodify"})
-"""Commands that run on the primary, in steps without the client's ``$readPreference``."""
 _MODES: Final = ("primary", "primaryPreferred", "secondary", "secondaryPreferred", "nearest")
 _PLAIN_PREFERENCES: Final = frozenset(bson.encode({"mode": mode}) for mode in _MODES)
 
@@ -24,7 +23,8 @@ def may_be_malformed(command: Command) -> bool:
     return (
         command.repeats_fields
         or _has_bad_number(command)
-        or (command.name in _LOOKS_AT_NO_PREFERENCE and _has_other_preference(command))
+        # They run on the primary, in steps without the client's $readPreference.
+        or (command.name in WRITES and _has_other_preference(command))
     )
 
 
