@@ -44,7 +44,7 @@ class Bench:
         return writer
 
     async def rest(self) -> None:
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(20):
             assert await self.coalescer.drain()
         assert self.coalescer.documents_ready == 0
 
