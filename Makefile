@@ -14,9 +14,10 @@ INSTALLED := TSPROXY_TEST_PROGRAM=$(CURDIR)/$(BUILT)
 LOCKED := --quiet --universal --generate-hashes --no-emit-index-url --no-emit-find-links --no-header
 LISTEN ?= $(or $(TSPROXY_LISTEN),127.0.0.1:27018)
 DATA ?= $(or $(TSPROXY_EMBEDDED_DATA_DIRECTORY),data/mongod)
-# A test module stays in one process; each process has servers and ports of its own. A process that dies ends the run:
-# pytest-xdist would start another one and then wait forever for the modules that the dead one had left.
-PARALLEL ?= --numprocesses 4 --dist loadfile --max-worker-restart 0
+# A test module stays in one process; each process has servers and ports of its own. The modules go in the order of their
+# names, so that the short ones of tests/unit are the last, not the slow ones with few tests. A process that dies ends the
+# run: pytest-xdist would start another one and then wait forever for the modules that the dead one had left.
+PARALLEL ?= --numprocesses 4 --dist loadfile --no-loadscope-reorder --max-worker-restart 0
 VERSIONS ?= 5.0.4 6.0.27
 FUZZ_SECONDS ?= 600
 SOAK_SECONDS ?= 60

@@ -49,8 +49,14 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.xfail(strict=True, reason=reason))
 
 
+def pytest_collection() -> None:
+    """Looks for no garbage while the tests are read: what is made then stays, and each look would take longer."""
+    gc.disable()
+
+
 def pytest_collection_finish() -> None:
     """Leaves the tests themselves, which are never garbage, out of all collections of it."""
+    gc.enable()
     gc.collect()
     gc.freeze()
 

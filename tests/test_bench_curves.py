@@ -72,7 +72,6 @@ def test_every_long_load_has_a_file(case: LongCase, tmp_path: Path) -> None:
     assert path.exists()
 
 
-@pytest.mark.timeout(120)
 def test_a_load_has_curves_of_both_targets(tmp_path: Path) -> None:
     out = tmp_path / "l.json"
     command = [

@@ -7,8 +7,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
-
 from bench.grid_verdict import worse
 from bench.heat_map import colour, write_heat_maps
 from bench.results import Results, Sample
@@ -60,7 +58,6 @@ def test_the_map_has_a_cell_for_each_ratio(tmp_path: Path) -> None:
     assert colour(9) == "#2e8b57"
 
 
-@pytest.mark.timeout(120)
 def test_a_run_that_was_cut_short_goes_on(tmp_path: Path) -> None:
     """What was measured stays as it is; what failed or is missing is measured."""
     out = tmp_path / "g.json"

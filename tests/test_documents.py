@@ -9,7 +9,7 @@ import pytest
 
 from catalog.buckets.write_batch import TRANSITIONS
 from docs.generator import event_page
-from docs.generator.pages import FOLDER, pages
+from docs.generator.pages import FOLDER, PAGES, pages
 from proxy.settings.table import ROWS
 from proxy.settings.text import render_example
 from tests.support.headings import anchors
@@ -101,7 +101,7 @@ def test_the_example_is_what_the_program_prints() -> None:
     assert (ROOT / "config.example.toml").read_text() == render_example()
 
 
-@pytest.mark.parametrize("name", sorted(pages()))
+@pytest.mark.parametrize("name", sorted(PAGES))
 def test_reference_pages_are_up_to_date(name: str) -> None:
     assert (FOLDER / name).read_text() == pages()[name], "run `make reference`"
 

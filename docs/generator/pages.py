@@ -6,7 +6,7 @@ The pages are committed, so that they can be read and linked to without a build,
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import cache
 from pathlib import Path
 
@@ -20,17 +20,21 @@ from docs.generator.setting_page import setting_page
 FOLDER = Path(__file__).parent.parent / "reference"
 
 
+PAGES: Mapping[str, Callable[[], str]] = {
+    "settings.md": setting_page,
+    "metrics.md": metric_page,
+    "admin-commands.md": admin_page,
+    "log-events.md": event_page,
+    "exit-codes.md": exit_page,
+    "error-codes.md": error_page,
+}
+"""What makes each page, by its file name."""
+
+
 @cache
 def pages() -> Mapping[str, str]:
     """The text of each page by its file name."""
-    return {
-        "settings.md": setting_page(),
-        "metrics.md": metric_page(),
-        "admin-commands.md": admin_page(),
-        "log-events.md": event_page(),
-        "exit-codes.md": exit_page(),
-        "error-codes.md": error_page(),
-    }
+    return {name: make() for name, make in PAGES.items()}
 
 
 def write() -> None:

@@ -27,15 +27,22 @@ START = datetime(2024, 1, 1, tzinfo=UTC)
 Wrap = Callable[[socket.socket], socket.socket]
 
 
-@pytest.fixture
-def mongod(tmp_path: Path) -> Iterator[MongodProcess]:
-    """One of its own: it is stopped."""
-    process = MongodProcess(tmp_path / "mongod")
+@pytest.fixture(scope="module")
+def mongod(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MongodProcess]:
+    """One of this module's own: it is paused."""
+    process = MongodProcess(tmp_path_factory.mktemp("left") / "mongod")
     try:
         process.start()
         yield process
     finally:
         process.remove()
+
+
+@pytest.fixture(autouse=True)
+def empty(mongod: MongodProcess) -> Iterator[None]:
+    """Each test begins without the database."""
+    yield
+    mongod.shared_client.drop_database("left")
 
 
 def in_tls(connection: socket.socket) -> socket.socket:

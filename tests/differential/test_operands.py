@@ -117,7 +117,6 @@ def predicates(names: Any) -> Iterator[RawBSONDocument]:
             yield RawBSONDocument(predicate(SCALARS[name])[1:])
 
 
-@pytest.mark.timeout(120)
 def test_reads_find_what_they_find_in_a_plain_collection(pair: Pair) -> None:
     for query in predicates(SCALARS):
         pair.same({"find": "x", "filter": query, "projection": PROJECTED, "sort": {"n": 1}, "batchSize": 10_000})
@@ -127,7 +126,6 @@ def test_reads_find_what_they_find_in_a_plain_collection(pair: Pair) -> None:
         pair.same({"distinct": "x", "key": "n", "query": query})
 
 
-@pytest.mark.timeout(120)
 def test_constants_of_expressions_and_variables_are_what_they_are(pair: Pair) -> None:
     for name, value in SCALARS.items():
         if name == "array with odd names":
@@ -147,7 +145,6 @@ def test_constants_of_expressions_and_variables_are_what_they_are(pair: Pair) ->
         pair.restore(pair.same_rows_left())
 
 
-@pytest.mark.timeout(120)
 def test_values_of_every_type_come_back_from_distinct(pair: Pair) -> None:
     for number, document in enumerate(pair.documents):
         if TWICE in document.raw:
@@ -186,7 +183,6 @@ def test_a_predicate_that_no_server_takes_is_refused_where_there_is_nothing(pair
             assert virtual[1] == [value_of(2)]
 
 
-@pytest.mark.timeout(120)
 def test_updates_of_meta_do_what_they_do_to_a_native_collection(pair: Pair, mongod_version: tuple[int, ...]) -> None:
     """Before 6.0 to a plain one, because a native one refuses all, and through the proxy those with lossy values."""
     for server in (pair.virtual, pair.plain):

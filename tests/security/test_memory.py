@@ -170,12 +170,13 @@ def send_in_part(stack: ExitStack, proxy: ProxyProcess) -> int:
     return taken
 
 
+@pytest.mark.timeout(300)
 def test_all_of_this_at_once(fed_at_once: ProxyProcess, replica_set: MongodProcess, db_name: str) -> None:
     """Every kind by a client of its own, while others keep as much as they can of messages that never end."""
     replica_set.shared_client[db_name].create_collection("ts", timeseries={"timeField": "t", "metaField": "m"})
 
     def fed_by(feed: Callable[[RawClient, str], None]) -> None:
-        with RawClient(fed_at_once.port, 60) as client:
+        with RawClient(fed_at_once.port, 200) as client:
             feed(client, db_name)
 
     with ExitStack() as stack:

@@ -40,7 +40,7 @@ class CommitterBench(CatalogBench):
         return writer
 
     async def rest(self) -> None:
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(20):
             await self.committer.drain()
         assert not self.committer._lanes
         assert self.committer.batches_ready == 0

@@ -90,7 +90,7 @@ def document_of(message: Message) -> dict[str, Any]:
 class RawClient:
     """One socket to a server or proxy."""
 
-    def __init__(self, port: int, timeout_seconds: float = 20.0) -> None:
+    def __init__(self, port: int, timeout_seconds: float = 60.0) -> None:
         self.socket = socket.create_connection(("127.0.0.1", port), timeout=timeout_seconds)
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._reader = MessageReader()

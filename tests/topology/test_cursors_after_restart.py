@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+import pymongo
 import pytest
 from pymongo.collection import Collection
 from pymongo.errors import AutoReconnect, OperationFailure
@@ -17,6 +18,8 @@ from tests.support.eventually import wait_until
 from tests.support.mongod import MongodProcess
 from tests.support.own_server import ALONE_OR_SET, kind_of, own_server
 from tests.support.proxy import ProxyProcess, started
+
+Client = pymongo.MongoClient[dict[str, Any]]
 
 START = datetime(2024, 1, 1, tzinfo=UTC)
 A_WHILE_SECONDS = 6.0
@@ -48,9 +51,9 @@ def next_batch(collection: Collection[dict[str, Any]], cursor_id: Any) -> dict[s
 ZLIB = {"compressors": "zlib"}
 READS: list[tuple[dict[str, Any], dict[str, Any], bool]] = [
     ({"find": "c"}, {}, False),
+    ({"find": "c"}, {}, True),
     ({"aggregate": "c", "pipeline": []}, {}, False),
     ({"find": "system.buckets.c"}, {}, False),
-    ({"find": "c"}, {}, True),
     ({"aggregate": "c", "pipeline": []}, ZLIB, False),
     # The server carries this one out as the client has sent it.
     ({"find": "c", "hint": {"$natural": 1}}, {}, True),
@@ -58,35 +61,50 @@ READS: list[tuple[dict[str, Any], dict[str, Any], bool]] = [
 """Commands, options of their clients, and whether they are the first of a connection."""
 
 
+class Reading:
+    """A client that has opened a cursor in a database of its own."""
+
+    def __init__(self, client: Client, name: str, read: dict[str, Any], *, is_first: bool) -> None:
+        database = client[name]
+        self.rows = database.c
+        if not is_first:
+            assert self.rows.find_one() is not None
+        size = {"cursor": {"batchSize": 1}} if "aggregate" in read else {"batchSize": 1}
+        self._cursor_id = database.command({**read, **size})["cursor"]["id"]
+        self._read_from = database[str(read.get("find", "c"))]
+        assert self._cursor_id
+
+    def check_that_it_is_gone(self) -> None:
+        with pytest.raises(OperationFailure) as refused:
+            next_batch(self._read_from, self._cursor_id)
+        assert refused.value.code == 43
+
+
 @pytest.mark.parametrize(
-    ("backend", "read", "options", "is_first"),
-    [*(("rs0", *each) for each in READS), (None, *READS[0]), (None, *READS[3])],
-    indirect=["backend"],
+    ("backend", "reads"), [("rs0", READS), (None, READS[:2])], indirect=["backend"], ids=["rs0", "standalone"]
 )
 def test_the_cursors_of_a_killed_server_put_no_joins_off(
-    backend: MongodProcess, proxy: ProxyProcess, read: dict[str, Any], options: dict[str, Any], is_first: bool
+    backend: MongodProcess, proxy: ProxyProcess, reads: list[tuple[dict[str, Any], dict[str, Any], bool]]
 ) -> None:
     """Also one that the first command of a connection has opened, or one that compresses."""
-    with proxy.client() as writer, proxy.client(**options) as client, backend.client() as direct:
-        db = client["db"]
-        collection = writer["db"].create_collection("c", timeseries={"timeField": "t", "metaField": "m"})
-        load(collection, 0)
-        if not is_first:
-            assert db.c.find_one() is not None
-        size = {"cursor": {"batchSize": 1}} if "aggregate" in read else {"batchSize": 1}
-        cursor_id = db.command({**read, **size})["cursor"]["id"]
-        assert cursor_id
+    with ExitStack() as stack:
+        writer, direct = stack.enter_context(proxy.client()), stack.enter_context(backend.client())
+        readings = []
+        for number, (read, options, is_first) in enumerate(reads):
+            name = f"db{number}"
+            load(writer[name].create_collection("c", timeseries={"timeField": "t", "metaField": "m"}), 0)
+            client = stack.enter_context(proxy.client(**options))
+            readings.append(Reading(client, name, read, is_first=is_first))
         # A killed server loses what is not in its journal yet.
         direct.admin.command({"fsync": 1})
         backend.kill()
         backend.start()
-        load(collection, 1_000)
+        for number in range(len(reads)):
+            load(writer[f"db{number}"].c, 1_000)
         wait_until(lambda: proxy.metrics()[UNJOINED] == 0)
-        named = db[str(read.get("find", "c"))]
-        with pytest.raises(OperationFailure) as refused:
-            next_batch(named, cursor_id)
-        assert refused.value.code == 43
-        assert collection.count_documents({}) == 600
+        for each in readings:
+            each.check_that_it_is_gone()
+            assert each.rows.count_documents({}) == 600
 
 
 @pytest.mark.parametrize("backend", ["rs0"], indirect=True)

@@ -26,7 +26,7 @@ class Bench:
         self.ends += 1
 
     async def drain(self, patience_seconds: float = math.inf, linger_seconds: float = 0.0) -> bool:
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(20):
             return await self.tasks.drain(lambda: self.waiting, linger_seconds, patience_seconds)
 
 

@@ -71,7 +71,7 @@ async def test_logins_start_when_the_backend_answers() -> None:
     await world.settle()
     assert (len(asking.started.exchanges), world.asked) == (1, 2)
     world.answers = True
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(20):
         while len(asking.started.exchanges) < 2:  # noqa: ASYNC110 - only the gate knows
             await asyncio.sleep(0.01)
 

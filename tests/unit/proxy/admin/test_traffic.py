@@ -103,7 +103,7 @@ async def test_drain_disconnects_at_once_what_it_can_and_the_rest_after_the_grac
     reply = await world.ask("drain", waitSeconds=0)
     assert (reply["state"], reply["running"], world.disconnected, world.aborted) == ("draining", 1, 1, 0)
     assert world.traffic.why_not_ready == "the proxy is draining"
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(20):
         while not world.aborted:  # noqa: ASYNC110 - only the world knows
             await asyncio.sleep(0.01)
     await world.ask("resume")

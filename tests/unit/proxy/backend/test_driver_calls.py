@@ -15,6 +15,7 @@ from pymongo.errors import OperationFailure
 from catalog.errors import BackendUnavailable, CommandError
 from proxy.backend import driver_calls
 from proxy.backend.driver_calls import DriverCalls, DriverClient, PrimarySearch
+from tests.support.eventually import eventually
 from tests.support.link import Link
 from tests.support.mongod import MongodProcess
 from tests.support.ports import LOOPBACK
@@ -142,7 +143,7 @@ async def test_a_broken_client_is_replaced(
         await topology._lock.acquire()
         with pytest.raises(BackendUnavailable):
             await calls.ask(ping, 0.1)
-        await asyncio.sleep(0.2)
+        await eventually(lambda: calls.client is not broken)
     assert calls.client is not broken
     assert await calls.ask(ping, PATIENCE_SECONDS)
     if topology._lock.locked():

@@ -84,7 +84,7 @@ async def test_what_fails_for_a_reason_that_stays_is_told_soon_and_not_in_the_wo
     wait, client = stored(Concern(waits, {"w": 2}))
     for attempt in range(replication_wait.MOST_REFUSALS):
         await waits.answer(attempt, ok=0.0, code=8000, errmsg="something about system.buckets")
-    await asyncio.wait_for(settled(wait), 5)
+    await asyncio.wait_for(settled(wait), 20)
     (outcome,) = client.heard
     assert isinstance(outcome, BackendUnavailable)
     assert "8000" in outcome.message

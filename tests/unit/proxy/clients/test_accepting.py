@@ -14,6 +14,7 @@ import uvloop
 from proxy.clients.accepting import GIVE_WAY_SECONDS, Listener
 from proxy.clients.admission import HANDSHAKES_AT_ONCE, Admission
 from proxy.clients.connection_board import ConnectionBoard, make_board
+from proxy.clients.tls import HANDSHAKE_SECONDS
 from proxy.observe.metrics import ConnectionNumbers
 from proxy.observe.tasks import TaskSet
 from proxy.settings.table import Settings
@@ -96,7 +97,7 @@ async def no_tls(certificates: Certificates) -> None:
     async with listening(certificates) as server:
         reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
         writer.write(b"this is no handshake at all, not at all")
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(0.9 * HANDSHAKE_SECONDS):
             await reader.read()
         writer.close()
         assert await server.echoed("127.0.0.1") == b"hello"

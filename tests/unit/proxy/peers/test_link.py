@@ -205,13 +205,15 @@ async def test_who_is_not_a_peer_gets_no_link(key: bytes, wanted: str, own: Intr
     ],
     ids=["http", "asks", "proves nothing", "wrong proof", "greets twice"],
 )
-async def test_strangers_are_disconnected(sent: list[bytes]) -> None:
+async def test_strangers_are_disconnected(sent: list[bytes], monkeypatch: pytest.MonkeyPatch) -> None:
+    """At once, not when the time for a greeting is over."""
+    monkeypatch.setattr("proxy.peers.link.GREETING_SECONDS", 60.0)
     host = Host()
     async with listening(host) as port:
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         for each in sent:
             writer.write(each)
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(20):
             said = await reader.read()
         writer.close()
         # A challenge at most, which holds no proof.

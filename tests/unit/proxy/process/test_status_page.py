@@ -40,7 +40,7 @@ async def assembled(mongod: MongodProcess) -> AsyncIterator[tuple[Settings, Metr
 async def test_a_page_that_is_off_has_no_paths_and_records_nothing(flags: dict[str, str]) -> None:
     page = StatusPage(settings(**flags), Metrics(CollectorRegistry()), lambda: "")
     assert page.paths == {}
-    await asyncio.wait_for(page.run(), 1)
+    await asyncio.wait_for(page.run(), 20)
 
 
 def test_the_page_has_its_files_and_its_document() -> None:

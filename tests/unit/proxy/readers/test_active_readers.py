@@ -35,7 +35,7 @@ async def test_new_readers_wait_while_they_are_kept_out() -> None:
     await asyncio.sleep(0)
     assert not waiting.done()
     active.admit("d")
-    await asyncio.wait_for(waiting, 1)
+    await asyncio.wait_for(waiting, 20)
     assert not active.keeps_out("d")
 
 

@@ -58,7 +58,7 @@ async def test_new_readers_wait_for_the_end() -> None:
         waiting = asyncio.ensure_future(register.active.admitted("d"))
         await asyncio.sleep(0)
         assert not waiting.done()
-    await asyncio.wait_for(waiting, 1)
+    await asyncio.wait_for(waiting, 20)
 
 
 async def test_a_reader_waits_for_one_join_and_not_for_those_that_follow() -> None:
@@ -94,7 +94,7 @@ async def test_a_waiting_reader_that_is_cancelled_leaves_the_others_waiting() ->
         given_up.cancel()
         await asyncio.sleep(0)
         assert (given_up.cancelled(), patient.done()) == (True, False)
-    await asyncio.wait_for(patient, 1)
+    await asyncio.wait_for(patient, 20)
 
 
 async def test_open_cursors_are_in_the_way_of_their_database() -> None:
@@ -238,7 +238,7 @@ async def test_reader_is_one_of_its_database_from_enter_to_leave() -> None:
         waiting = asyncio.ensure_future(reader.admitted())
         await asyncio.sleep(0)
         assert not waiting.done()
-    await asyncio.wait_for(waiting, 1)
+    await asyncio.wait_for(waiting, 20)
     assert not reader.is_kept_out
 
 

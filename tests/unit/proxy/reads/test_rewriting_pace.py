@@ -105,5 +105,5 @@ async def test_one_that_is_cancelled_or_fails_holds_up_nobody(clock: Clock) -> N
     waiting = [asyncio.ensure_future(pace.run(lambda: None)) for _ in range(3)]
     await asyncio.sleep(0)
     waiting[0].cancel()
-    async with asyncio.timeout(1):
+    async with asyncio.timeout(20):
         await asyncio.gather(*waiting[1:])

@@ -12,7 +12,7 @@ from proxy.request.times import NOT_SENT, WaitKind
 def test_nothing_is_recorded_unless_something_happens() -> None:
     clock = CommandClock(NEVER_SLOW)
     assert (clock.sent_seconds, clock.known_times) == (0.0, None)
-    assert 0 <= time.perf_counter() - clock.started_seconds < 1
+    assert 0 <= time.perf_counter() - clock.started_seconds < 10
 
 
 def test_time_at_the_backend_ends_when_the_command_comes_back() -> None:
@@ -22,18 +22,20 @@ def test_time_at_the_backend_ends_when_the_command_comes_back() -> None:
     assert clock.known_times is None
     clock.sent_seconds -= 2.0
     clock.sent()
-    assert clock.times().backend_seconds == pytest.approx(2.0, abs=0.1)
+    assert 2.0 <= clock.times().backend_seconds < 12.0
     clock.not_sent()
     assert clock.sent_seconds == NOT_SENT
+    backend_seconds = clock.times().backend_seconds
+    assert 2.0 <= backend_seconds < 12.0
     clock.not_sent()
-    assert clock.times().backend_seconds == pytest.approx(2.0, abs=0.1)
+    assert clock.times().backend_seconds == backend_seconds
 
 
 def test_turns_in_a_queue_are_recorded() -> None:
     clock = CommandClock(NEVER_SLOW)
     clock.queued(time.perf_counter() - 3.0)
     assert clock.known_times is clock.times()
-    assert clock.times().waited[WaitKind.QUEUE] == pytest.approx(3.0, abs=0.1)
+    assert 3.0 <= clock.times().waited[WaitKind.QUEUE] < 13.0
 
 
 def test_a_turn_that_was_waited_for_belongs_to_the_command() -> None:

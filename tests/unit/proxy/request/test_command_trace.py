@@ -19,4 +19,4 @@ async def test_links_to_commits_are_bounded() -> None:
 
 def test_times_are_those_of_the_clock_on_the_wall() -> None:
     trace = CommandTrace(InMemory().tracing.command("find", 1, {}), clock_offset_ns())
-    assert abs(trace.at_ns(time.perf_counter()) - time.time_ns()) < 1e9
+    assert abs(trace.at_ns(time.perf_counter()) - time.time_ns()) < 1e10

@@ -146,7 +146,7 @@ async def test_who_waits_for_a_reply_is_told_that_the_connection_was_closed() ->
     await asyncio.sleep(0)
     connection.close()
     with pytest.raises(UpstreamLost, match="backend:1 closed"):
-        await asyncio.wait_for(waiting, 1)
+        await asyncio.wait_for(waiting, 20)
 
 
 async def test_commands_of_ours_run_over_the_client_s_connection(mongod: MongodProcess) -> None:

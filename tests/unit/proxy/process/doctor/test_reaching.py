@@ -45,7 +45,7 @@ async def test_a_member_says_who_it_is(replica_set: MongodProcess) -> None:
     member = await member_at(replica_set.address, None, 5.0)
     assert (member.set_name, member.accepts_writes, member.reason) == ("rs0", True, "")
     assert member.ahead_seconds is not None
-    assert abs(member.ahead_seconds) < 1.0
+    assert abs(member.ahead_seconds) < 5.0
     assert 0.0 < member.round_trip_seconds < 5.0
 
 
