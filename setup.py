@@ -67,6 +67,7 @@ HOT_MODULES = (
     "proxy/inserts/series_order.py",
     "proxy/inserts/slices.py",
     "proxy/inserts/small_inserts.py",
+    "proxy/inserts/sought_insert.py",
     "proxy/inserts/staging.py",
     "proxy/inserts/write_errors.py",
     "proxy/inserts/write_strategy.py",

@@ -12,14 +12,15 @@ from catalog.ports import WriteConcern
 
 
 class Entry:
-    """A document, and the writer that gets its result under ``number``."""
+    """A document that came at ``since_seconds``, and the writer that gets its result under ``number``."""
 
-    __slots__ = ("document", "number", "writer")
+    __slots__ = ("document", "number", "since_seconds", "writer")
 
-    def __init__(self, writer: Writer, number: int, document: bytes) -> None:
+    def __init__(self, writer: Writer, number: int, document: bytes, since_seconds: float) -> None:
         self.writer = writer
         self.number = number
         self.document = document
+        self.since_seconds = since_seconds
 
 
 class CoalescedCommand:

@@ -73,15 +73,13 @@ class NativeStore(Protocol):
 class _Lane:
     """The ready documents of one collection, write concern and identity, and the number of rounds in progress."""
 
-    __slots__ = ("collection", "in_flight", "key", "ready", "scheduled", "since_seconds", "write_concern")
+    __slots__ = ("collection", "in_flight", "key", "ready", "scheduled", "write_concern")
 
     def __init__(self, key: _LaneKey, collection: VirtualCollection, write_concern: WriteConcern) -> None:
         self.key = key
         self.collection = collection
         self.write_concern = write_concern
         self.ready: deque[Entry] = deque()
-        self.since_seconds = 0.0
-        """When the oldest of the ready documents came, or earlier."""
         self.in_flight = 0
         self.scheduled = False
 
@@ -145,10 +143,8 @@ class Coalescer:
         lane = self._lanes.get(lane_key)
         if lane is None:
             lane = self._lanes[lane_key] = _Lane(lane_key, collection, WriteConcern(key.write_concern))
-        if not lane.ready:
-            lane.since_seconds = self._clock.monotonic_seconds()
         lane.collection = collection
-        lane.ready.append(Entry(writer, index, document))
+        lane.ready.append(Entry(writer, index, document, self._clock.monotonic_seconds()))
         if not lane.scheduled and lane.in_flight < self._most_rounds(lane):
             self._schedule(lane)
 
@@ -200,7 +196,7 @@ class Coalescer:
         try:
             if entries:
                 self.metrics.rounds += 1
-                await self._commit(lane, entries, lane.since_seconds)
+                await self._commit(lane, entries)
         finally:
             lane.in_flight -= 1
             self._next(lane)
@@ -212,9 +208,9 @@ class Coalescer:
         elif not lane.in_flight and not lane.scheduled and self._lanes.get(lane.key) is lane:
             del self._lanes[lane.key]
 
-    async def _commit(self, lane: _Lane, entries: Sequence[Entry], since_seconds: float) -> None:
+    async def _commit(self, lane: _Lane, entries: Sequence[Entry]) -> None:
         command = CoalescedCommand(lane.collection, lane.write_concern, entries, self._store.next_number())
-        deadline_seconds = since_seconds + self._options().server_selection_timeout_seconds
+        deadline_seconds = entries[0].since_seconds + self._options().server_selection_timeout_seconds
         self.metrics.statements += len(entries)
         try:
             outcome = await self._resolved(command, deadline_seconds)

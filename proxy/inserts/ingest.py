@@ -14,6 +14,7 @@ from functools import partial
 from catalog.buckets.write_batch import CombineKey
 from catalog.catalog import BucketCatalog
 from catalog.commit.committer import Committer
+from catalog.commit.restart_dedup import Found
 from catalog.commit.statements import NETWORK_TIMEOUT, SessionKey, StatementLog, Transaction
 from catalog.errors import BackendUnavailable, CommandError
 from catalog.identity import Identity
@@ -26,11 +27,12 @@ from proxy.inserts.insert_port import PeerStatements
 from proxy.inserts.insert_rates import InsertRates
 from proxy.inserts.insert_reply import InsertReply
 from proxy.inserts.insert_templates import InsertTemplate
-from proxy.inserts.native_inserts import NativeInserts, count_plain
+from proxy.inserts.native_inserts import NativeInserts, Tried, count_plain
 from proxy.inserts.paced_replies import PacedReplies
 from proxy.inserts.plain_insert import PlainInsert
 from proxy.inserts.slices import SliceResult, Slices
 from proxy.inserts.small_inserts import SmallInserts
+from proxy.inserts.sought_insert import SoughtInsert
 from proxy.inserts.staging import LARGE_BYTES, Staging
 from proxy.inserts.write_strategy import WriteStrategy
 from proxy.request.attempt import NotTranslatable, Refused
@@ -171,11 +173,44 @@ class InsertHandler:
         if len(documents) == 1 and self._submit_one(exchange, template, documents[0], session, txn_number):
             return
         insert, client = template.command(documents, session, txn_number), exchange.session
-        if self.native.coalesces and insert.ordered and len(documents) > 1:
-            # It was kept waiting only by a limit of its client.
-            self.native.relayed(client.identity, len(documents), session, txn_number)
-            exchange.end(NotTranslatable(template.collection))
-            return
+        if self.native.coalesces:
+            alone = insert.ordered and len(documents) > 1
+            tried = self.native.tried((session, client.identity), txn_number)
+            if tried is Tried.PERHAPS and (alone or self.native.is_left_to_the_backend(insert.size_bytes)):
+                self._seek(exchange, template, insert)
+                return
+            if alone and tried is not Tried.HERE:
+                # It was kept waiting only by a limit of its client.
+                self._relay(exchange, template, insert)
+                return
+        self._take(exchange, template, insert)
+
+    def _relay(self, exchange: Exchange, template: InsertTemplate, insert: InsertCommand) -> None:
+        count, session = len(insert.documents), insert.session
+        self.native.relayed(exchange.session.identity, count, session, insert.txn_number)
+        exchange.end(NotTranslatable(template.collection))
+
+    def _seek(self, exchange: Exchange, template: InsertTemplate, insert: InsertCommand) -> None:
+        """Relay an insert that no process has executed in any other way; it counts as pending until that is known."""
+        count, pending = len(insert.documents), self.pending
+        assert insert.txn_number is not None
+
+        def ended(answer: Found | CommandError) -> None:
+            pending.take(-insert.size_bytes, -count)
+            if isinstance(answer, CommandError):
+                exchange.end(Refused(answer))
+            elif answer.written:
+                self._take(exchange, template, insert)
+            else:
+                self._relay(exchange, template, insert)
+
+        transaction = self.statements.transaction((insert.session, exchange.session.identity), insert.txn_number)
+        pending.take(insert.size_bytes, count)
+        sought = SoughtInsert(insert, template.collection, transaction, self._staging.restart_dedup, ended)
+        self.slices.start(sought.steps(), self._staging.kick)
+
+    def _take(self, exchange: Exchange, template: InsertTemplate, insert: InsertCommand) -> None:
+        client = exchange.session
         self.native.measure(exchange, template.collection, insert.size_bytes)
         recipient = Recipient(partial(self.replies.reply, exchange), client, exchange.queued, exchange)
         self.take(insert, template.collection, client.identity, recipient)

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from enum import Enum, auto
 from typing import Final
 
 from catalog.commit.restart_dedup import RestartDedup
-from catalog.commit.statements import StatementLog, Transaction
+from catalog.commit.statements import SessionKey, StatementLog, Transaction
 from catalog.identity import Identity
 from catalog.kernel import count_plain_times
 from catalog.namespaces import Namespace, VirtualCollection
@@ -19,6 +20,18 @@ _EMPTY_TIMESTAMP: Final = bytes(9)
 """Behind the name of a field and its end."""
 LARGE_BYTES: Final = 32 * 1024
 """With coalescing, inserts from this size on are relayed alone."""
+
+
+class Tried(Enum):
+    """Who may have executed a statement, or some of its documents."""
+
+    NOBODY = auto()
+    BACKEND = auto()
+    """It was relayed: the backend records its documents."""
+    HERE = auto()
+    """This process records its documents, or those of a later number of the session."""
+    PERHAPS = auto()
+    """Another process that cannot be asked: only the stored rows can tell."""
 
 
 class NativeInserts:
@@ -77,15 +90,10 @@ class NativeInserts:
             # The backend would not let them wait.
             is_native = False
         client = (session, exchange.session.identity)
-        latest = None if txn_number is None else self._statements.latest(client)
-        if txn_number is not None:
-            if _is_decided(latest, txn_number):
-                # A retry takes the way of the first try, whose statements are recorded there.
-                is_native = latest is not None and latest.number == txn_number and latest.is_native
-            elif (
-                latest is not None and latest.number == txn_number and latest.is_sought
-            ) or self._restart_dedup.is_needed(first_of_session=_is_first(latest, txn_number)):
-                is_native = False
+        tried = self.tried(client, txn_number)
+        if tried is not Tried.NOBODY:
+            # A retry takes the way of the first try, whose statements are recorded there.
+            is_native = tried is Tried.BACKEND
         if not is_native:
             return 0
         # The catalog refuses invalid times as the server does, and knows then that there are distant ones (Q12). It
@@ -115,20 +123,40 @@ class NativeInserts:
         """
         count = _count(pieces, start, size_bytes)
         client = (session, exchange.session.identity)
-        latest = None if txn_number is None else self._statements.latest(client)
-        if txn_number is not None and latest is not None and _is_decided(latest, txn_number):
+        tried = self.tried(client, txn_number)
+        if tried in (Tried.BACKEND, Tried.HERE):
             # A retry takes the way of the first try, whose statements are recorded there.
-            return count if latest.number == txn_number and latest.is_native else 0
+            return count if tried is Tried.BACKEND else 0
         namespace = collection.namespace
         if self._may_insert(namespace):
-            if self.rates is not None and self.rates.concern(exchange, namespace.database):
+            if tried is Tried.PERHAPS or (self.rates is not None and self.rates.concern(exchange, namespace.database)):
                 return 0
             is_alone = ordered and (count > 1 or has_empty_meta(pieces, start, collection))
-            if not is_alone and size_bytes < LARGE_BYTES and not self._strategy.is_native:
+            if not is_alone and not self.is_left_to_the_backend(size_bytes):
                 return 0
         if count and txn_number is not None:
             self._statements.transaction(client, txn_number).is_native = True
         return count
+
+    def is_left_to_the_backend(self, size_bytes: int) -> bool:
+        """Whether an insert of this size is relayed where others are coalesced."""
+        return size_bytes >= LARGE_BYTES or self._strategy.is_native
+
+    def tried(self, client: SessionKey, txn_number: int | None) -> Tried:
+        """Who may have executed the statement with this number of the session."""
+        if txn_number is None:
+            return Tried.NOBODY
+        if txn_number < 0:
+            # The record refuses it.
+            return Tried.HERE
+        latest = self._statements.latest(client)
+        is_latest = latest is not None and latest.number == txn_number
+        if latest is not None and _is_decided(latest, txn_number):
+            return Tried.BACKEND if is_latest and latest.is_native else Tried.HERE
+        if latest is not None and is_latest and latest.is_sought:
+            return Tried.PERHAPS
+        is_needed = self._restart_dedup.is_needed(first_of_session=_is_first(latest, txn_number))
+        return Tried.PERHAPS if is_needed else Tried.NOBODY
 
     def relayed(self, identity: Identity, count: int, session: bytes, txn_number: int | None) -> None:
         """An insert of ``count`` documents is relayed that ``takes`` has not taken."""

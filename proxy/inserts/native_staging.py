@@ -1,7 +1,7 @@
 """Stages documents for coalesced native inserts: the way of inserts while buckets are not used.
 
 Documents are not parsed: the server checks them. Only those that an earlier process may have written are, because
-stored rows are compared with them (``catalog.commit.restart_dedup``).
+stored rows are compared with them (``catalog.commit.restart_dedup``), and those of ordered inserts of several.
 """
 
 from __future__ import annotations
@@ -66,7 +66,12 @@ class NativeStaging(Staging):
     def stage(
         self, insert: InsertCommand, collection: VirtualCollection, key: CombineKey, insert_reply: InsertReply
     ) -> Iterator[SliceResult]:
-        """See ``Staging``; the documents of an ordered insert must not be several."""
+        """See ``Staging``.
+
+        An ordered insert ends with the first document that is no measurement. An error of the server does not end it:
+        its documents share commands. So the documents of an ordered insert are several only if some of them may have
+        been executed before.
+        """
         numbers = insert.statement_ids
         transaction: Transaction | None = None
         sought: list[_Sought] | None = None
@@ -74,19 +79,24 @@ class NativeStaging(Staging):
             assert insert.txn_number is not None
             transaction = self._statements.transaction((insert.session, key.identity), insert.txn_number)
             sought = [] if self.may_be_written(transaction) else None
+        may_end = insert.ordered and len(insert.documents) > 1
         for index, document in enumerate(insert.documents):
             if index and not index % DOCUMENTS_IN_A_STEP:
                 yield False
-            if transaction is None or numbers is None:
-                insert_reply.expect()
-                self._coalescer.add(collection, key, insert_reply, index, document, is_bulk=insert_reply.is_bulk)
-                continue
             try:
-                self._stage_statement(
-                    transaction, numbers[index], document, collection, key, insert_reply, index, sought
-                )
+                if may_end:
+                    _parse(document, collection)
+                if transaction is None or numbers is None:
+                    insert_reply.expect()
+                    self._coalescer.add(collection, key, insert_reply, index, document, is_bulk=insert_reply.is_bulk)
+                else:
+                    self._stage_statement(
+                        transaction, numbers[index], document, collection, key, insert_reply, index, sought
+                    )
             except CommandError as error:
                 insert_reply.refuse(index, error)
+                if insert.ordered:
+                    break
         if sought and transaction is not None:
             self._seek(sought, collection, key, until_now=transaction.is_sought)
 
@@ -142,12 +152,17 @@ class NativeStaging(Staging):
                 self._coalescer.add(collection, key, statement, 0, each.document, is_bulk=statement.is_bulk)
 
 
-def _parsed(document: bytes, collection: VirtualCollection) -> Measurement | None:
-    """The measurement; ``None`` for a document that the server will refuse."""
+def _parse(document: bytes, collection: VirtualCollection) -> Measurement:
+    """The measurement; raises ``CommandError`` for a document that the server will refuse."""
     options = collection.options
     meta_field = None if options.meta_field is None else options.meta_field.encode()
+    return parse_measurement(document, options.time_field.encode(), meta_field)
+
+
+def _parsed(document: bytes, collection: VirtualCollection) -> Measurement | None:
+    """As ``_parse``; ``None`` for a document that the server will refuse."""
     try:
-        return parse_measurement(document, options.time_field.encode(), meta_field)
+        return _parse(document, collection)
     except CommandError:
         return None
 

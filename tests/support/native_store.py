@@ -18,6 +18,7 @@ class NativeStoreDouble:
         self.sent: list[list[bytes]] = []
         self.numbers: list[int | None] = []
         self.ordered: list[bool] = []
+        self.deadlines_seconds: list[float] = []
         self.free: list[int] = []
         self.gate = asyncio.Event()
         self.gate.set()
@@ -45,6 +46,7 @@ class NativeStoreDouble:
         self.sent.append(list(documents))
         self.ordered.append(ordered)
         self.numbers.append(number)
+        self.deadlines_seconds.append(deadline_seconds)
         await self.gate.wait()
         await asyncio.sleep(0)
         answer = self.answers.pop(0) if self.answers else None

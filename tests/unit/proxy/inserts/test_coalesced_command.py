@@ -9,7 +9,7 @@ from tests.support.catalog_parts import RememberingWriter, virtual
 
 
 def command(*writers: RememberingWriter) -> CoalescedCommand:
-    entries = [Entry(writer, 7, b"") for writer in writers]
+    entries = [Entry(writer, 7, b"", 0.0) for writer in writers]
     return CoalescedCommand(virtual(), WriteConcern(), entries, None)
 
 

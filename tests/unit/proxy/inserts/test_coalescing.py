@@ -16,7 +16,7 @@ from catalog.errors import BackendUnavailable, CommandError
 from catalog.identity import identity_of
 from catalog.ports import Acknowledgement, Applied, Rejected, Unknown
 from proxy.inserts.coalescing import Coalescer
-from tests.support.catalog_parts import KEY, RememberingWriter, virtual
+from tests.support.catalog_parts import KEY, ManualClock, RememberingWriter, virtual
 from tests.support.committer_bench import Behind, LoopClock
 from tests.support.eventually import eventually
 from tests.support.native_store import NativeStoreDouble
@@ -100,6 +100,24 @@ async def test_what_comes_while_rounds_are_in_progress_joins_the_next() -> None:
     bench.store.gate.set()
     await bench.rest()
     assert bench.store.sent == [[b"a"], [b"b"], [b"c", b"d", b"e"]]
+
+
+async def test_each_round_has_the_patience_of_its_oldest_document() -> None:
+    """However long other documents have been ready before."""
+    store, clock = NativeStoreDouble(), ManualClock()
+    options = CommitterOptions(rounds_in_flight=1, limits=RoundLimits(statements=1))
+    coalescer = Coalescer(store, clock, lambda: options, lambda error: None, Precedence(clock))
+    began_seconds = clock.monotonic_seconds()
+    store.gate.clear()
+    for document in range(6):
+        coalescer.add(virtual(), KEY, RememberingWriter(), 0, b"%d" % document)
+        await asyncio.sleep(0)
+        clock.now += 20
+    store.gate.set()
+    async with asyncio.timeout(20):
+        assert await coalescer.drain()
+    patience_seconds = [each - began_seconds for each in store.deadlines_seconds]
+    assert patience_seconds == [20 * number + options.server_selection_timeout_seconds for number in range(6)]
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ import pytest
 
 from catalog.commit.restart_dedup import RestartDedup
 from catalog.commit.statements import StatementLog
-from proxy.inserts.native_inserts import LARGE_BYTES, NativeInserts
+from proxy.inserts.native_inserts import LARGE_BYTES, NativeInserts, Tried
 from proxy.inserts.write_strategy import FEWEST_BYTES, InsertPath, Mode, WriteStrategy
 from proxy.request.exchange import Exchange
 from proxy.wire.message import Message
@@ -191,8 +191,25 @@ def test_w102_what_has_to_be_looked_up_goes_through_the_catalog() -> None:
     assert inserts.takes(DOCUMENT, txn_number=2) == 1
 
 
-def test_w102_coalesced_inserts_of_several_ordered_documents_stay_with_the_server() -> None:
-    """Its record has them, whichever process they came through."""
+@pytest.mark.parametrize("documents", [(DOCUMENT, DOCUMENT), (SMALL,) * (LARGE_BYTES // len(SMALL) + 1)])
+def test_w102_what_has_to_be_looked_up_is_not_relayed_before(documents: tuple[bytes, ...]) -> None:
+    """The backend has no record of what was stored in buckets, or coalesced."""
     inserts = Coalescing()
     inserts.statements.transaction(CLIENT, 1).take(sought=True)
-    assert inserts.takes(DOCUMENT, DOCUMENT, txn_number=1) == 2
+    assert inserts.takes(*documents, txn_number=1) == 0
+    inserts.may_insert = False
+    assert inserts.takes(*documents, txn_number=1) == len(documents)
+
+
+def test_w102_who_has_tried_a_statement() -> None:
+    inserts = Coalescing()
+    tried = inserts.native.tried
+    assert tried(CLIENT, None) is Tried.NOBODY
+    assert tried(CLIENT, -1) is Tried.HERE
+    assert tried(CLIENT, 4) is Tried.PERHAPS  # the first of its session after the start
+    inserts.statements.transaction(CLIENT, 4).written.add(0)
+    assert [tried(CLIENT, number) for number in (3, 4, 5)] == [Tried.HERE, Tried.HERE, Tried.NOBODY]
+    inserts.statements.transaction(CLIENT, 5).is_native = True
+    assert [tried(CLIENT, number) for number in (4, 5)] == [Tried.HERE, Tried.BACKEND]
+    inserts.statements.transaction(CLIENT, 6).take(sought=True)
+    assert tried(CLIENT, 6) is Tried.PERHAPS

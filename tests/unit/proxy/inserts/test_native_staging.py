@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
 from collections.abc import Coroutine
 from typing import Any
 
@@ -13,10 +12,8 @@ import pytest
 from catalog.commit.committer import CommitterOptions
 from catalog.commit.precedence import Precedence
 from catalog.commit.restart_dedup import RestartDedup
-from catalog.commit.rows import digest_of
 from catalog.commit.statements import StatementLog
 from catalog.errors import CommandError
-from catalog.kernel import parse_measurement
 from proxy.inserts.coalescing import Coalescer
 from proxy.inserts.insert_command import InsertCommand
 from proxy.inserts.insert_reply import InsertReply
@@ -24,6 +21,7 @@ from proxy.inserts.native_staging import NativeStaging
 from proxy.inserts.slices import Slices
 from tests.support.catalog_parts import KEY, ManualClock, virtual
 from tests.support.committer_bench import LoopClock
+from tests.support.earlier_rows import EarlierRows
 from tests.support.native_store import NativeStoreDouble
 
 NO_TIME = bson.encode({"m": 1})
@@ -33,30 +31,11 @@ def document(number: int) -> bytes:
     return bson.encode({"_id": bson.ObjectId(), "t": bson.DatetimeMS(1000 * number), "m": number})
 
 
-class Rows:
-    """The rows that an earlier process has stored."""
-
-    def __init__(self, *documents: bytes) -> None:
-        self.digests = Counter(digest_of(parse_measurement(each, b"t", b"m")) for each in documents)
-        self.fails = False
-
-    async def stored_rows(self, *asked: Any) -> Counter[bytes]:
-        if self.fails:
-            raise CommandError(6, "cannot be asked")
-        return self.digests
-
-    async def earlier_rows(self, *asked: Any, until_now: bool = False) -> Counter[bytes]:
-        return self.digests
-
-    async def update(self, *asked: Any) -> Any:
-        raise AssertionError
-
-
 class Bench:
     """Staging over a scripted store."""
 
     def __init__(self, *stored: bytes, window_seconds: float = 0.0) -> None:
-        self.store, self.rows = NativeStoreDouble(), Rows(*stored)
+        self.store, self.rows = NativeStoreDouble(), EarlierRows(*stored)
         self.coalescer = Coalescer(
             self.store, LoopClock(), CommitterOptions, lambda error: None, Precedence(LoopClock())
         )
