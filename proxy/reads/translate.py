@@ -71,7 +71,7 @@ class TranslateHandler:
             return False
         if knows_cursor(self._environment.cursors, command.get("getMore")):
             return True
-        if not self._environment.profile().uses_buckets:
+        if not self._environment.profile().has_cursors_on_buckets:
             return False
         named = Namespace(command.namespace.database, str(command.get("collection")))
         return self._environment.resolve(named) is not None
