@@ -19,6 +19,7 @@ from proxy.reads.cursors import (
     ClientCommand,
     ClientSession,
     CursorCommand,
+    continue_as_it_is,
     continue_cursor,
     error_code,
     is_ok,
@@ -85,12 +86,8 @@ class TranslateHandler:
         command must be relayed.
         """
         if command.name == "getMore":
-            session_fields = session_of(command.body)
             with times.at_backend():
-                known = self._environment
-                return await continue_cursor(
-                    session, known.cursors, command, known.resolve, session_fields, known.was_relayed
-                )
+                return await self._more(session, command)
         try:
             fields = await self._pace.run(lambda: take_apart(command.body, command.sequences, command.name))
         except Undecodable:
@@ -116,6 +113,17 @@ class TranslateHandler:
             collection = await self._environment.resolve_anew(collection.namespace)
             if collection is None:
                 raise Undecodable("it is no time-series collection any more")
+
+    async def _more(self, session: ClientSession, command: ClientCommand) -> bytes:
+        known = self._environment
+        try:
+            fields = session_of(command.body)
+        except Undecodable:
+            reply = await continue_as_it_is(session, known.cursors, command)
+            if reply is None:
+                raise
+            return reply
+        return await continue_cursor(session, known.cursors, command, known.resolve, fields, known.was_relayed)
 
     def _plan(
         self, command: ClientCommand, target: VirtualCollection | None, fields: ClientFields, *, reads_buckets: bool
