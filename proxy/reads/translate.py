@@ -39,7 +39,7 @@ from proxy.request.times import Times, WaitKind
 from proxy.upstream.connection import UpstreamLost
 from proxy.upstream.not_primary import NOT_PRIMARY_CODES, not_primary
 from rewrite.bucket_writes import is_unacknowledged
-from rewrite.commands.refused import refuse_always
+from rewrite.commands.refused import RIGHTS, refuse_always
 from rewrite.plan import (
     GUESS_FAILED,
     Cursor,
@@ -88,6 +88,9 @@ class TranslateHandler:
         if command.name == "getMore":
             with times.at_backend():
                 return await self._more(session, command)
+        if command.name in RIGHTS and command.namespace.is_buckets:
+            with times.at_backend():
+                await self._check_rights(session, command)
         try:
             fields = await self._pace.run(lambda: take_apart(command.body, command.sequences, command.name))
         except Undecodable:
@@ -113,6 +116,13 @@ class TranslateHandler:
             collection = await self._environment.resolve_anew(collection.namespace)
             if collection is None:
                 raise Undecodable("it is no time-series collection any more")
+
+    async def _check_rights(self, session: ClientSession, command: ClientCommand) -> None:
+        """Refuse in the server's words what it refuses before the collection matters; raises ``CommandError``."""
+        database, collection = command.namespace
+        if not await self._environment.gate.allows(session, RIGHTS[command.name], command.namespace):
+            asked = f'{{ {command.name}: "{collection}", $db: "{database}" }}'
+            raise CommandError(UNAUTHORIZED, f"not authorized on {database} to execute command {asked}")
 
     async def _more(self, session: ClientSession, command: ClientCommand) -> bytes:
         known = self._environment
