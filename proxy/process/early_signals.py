@@ -10,7 +10,7 @@ HELD: Final = frozenset({signal.SIGHUP, signal.SIGUSR2})
 
 
 def hold() -> None:
-    """Hold them back from now on."""
+    """Hold them back from now on, in this thread and in those that begin later; call this before any other begins."""
     signal.pthread_sigmask(signal.SIG_BLOCK, HELD)
 
 
