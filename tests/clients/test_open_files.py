@@ -73,6 +73,7 @@ def test_without_files_for_the_backend_there_is_an_error_at_once(proxy: FewFiles
     """Otherwise an unreachable primary is waited for: 30 seconds."""
     with ExitStack() as stack:
         clients = [stack.enter_context(RawClient(proxy.port)) for _ in range(CLIENTS - 1)]
+        proxy.wait_until(lambda: proxy.metrics()["tsproxy_connections_open"] == CLIENTS - 1)
         busy = [stack.enter_context(connected(proxy.status_port)) for _ in range(OWN - 10)]
         began = time.monotonic()
         replies = [client.run({"ping": 1, "$db": "admin"}) for client in clients]
