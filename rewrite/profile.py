@@ -57,11 +57,18 @@ class Profile:
     access: Access = Access.BUCKETS
     why: Why = Why.ABLE
     reason: str = ""
+    had_buckets: bool = False
+    """The access is native and was not before, so that clients may have cursors that are open on buckets."""
 
     @property
     def uses_buckets(self) -> bool:
         """Whether the proxy itself reads and writes bucket documents."""
         return self.access is Access.BUCKETS
+
+    @property
+    def has_cursors_on_buckets(self) -> bool:
+        """Whether clients may have opened cursors on buckets, through this process or another one."""
+        return self.uses_buckets or self.had_buckets
 
     @property
     def has_native_timeseries(self) -> bool:

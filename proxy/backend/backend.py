@@ -271,6 +271,10 @@ class Backend:
         """Record the cluster time of a reply; the proxy's ``hello`` passes it on."""
         self.hello = {**self.hello, **{name: reply[name] for name in GOSSIP if name in reply}}
 
+    def cluster_times(self) -> bytes:
+        """Those that were recorded, as raw elements; empty if the server is alone."""
+        return encode({name: self.hello[name] for name in GOSSIP if name in self.hello})[4:-1]
+
     async def run_raw(self, database: str, body: Mapping[str, Any]) -> bytes:
         """Run one command over a service connection; returns the raw reply, also an error reply.
 

@@ -28,8 +28,8 @@ ACCEPTED_AT_ONCE: Final = 16
 class Door(Protocol):
     """Decides who may connect, and knows the handshakes in progress (``proxy.clients.admission``)."""
 
-    def refuses(self, address: str) -> bool:
-        """Whether one more connection from this address is closed at once."""
+    def refuses(self, address: str, file_number: int) -> bool:
+        """Whether one more connection from this address, with this file number, is closed at once."""
         ...
 
     def begin(self, address: str, handshake: asyncio.Task[None]) -> None:
@@ -131,7 +131,7 @@ class Listener:
             self._pause(listening, RETRY_SECONDS)
             return False
         address = str(peer[0])
-        if self._door.refuses(address):
+        if self._door.refuses(address, accepted.fileno()):
             accepted.close()
         else:
             self._door.begin(address, self._spawn(self._greet(accepted, address)))

@@ -1,4 +1,4 @@
-"""Limits connections, by address and in all, and concurrent TLS handshakes.
+"""Limits connections, by address, in all and by the limit of open files, and concurrent TLS handshakes.
 
 A TLS handshake costs memory and CPU before the peer has authenticated. Above ``HANDSHAKES_AT_ONCE``, the oldest
 handshake of the address with the most of them is cancelled, so that other addresses are served.
@@ -15,6 +15,7 @@ from proxy.observe.limited_log import noticed
 from proxy.observe.metrics import ConnectionNumbers
 from proxy.request.by_address import ByAddress
 from proxy.settings.table import Settings
+from proxy.upstream.file_limit import clients_within, file_limit, is_reserved
 
 HANDSHAKES_AT_ONCE: Final = 512
 
@@ -30,7 +31,9 @@ class Handshake(Hashable, Protocol):
 class Admission:
     """Counts connections by address."""
 
-    def __init__(self, settings: Settings, numbers: ConnectionNumbers) -> None:
+    def __init__(self, settings: Settings, numbers: ConnectionNumbers, *, leaves_files: bool = False) -> None:
+        """``leaves_files``: reject connections also to leave files for those to the backend and for the proxy."""
+        self._leaves_files = leaves_files
         self._settings = settings
         self._numbers = numbers
         self._clients = 0
@@ -45,14 +48,17 @@ class Admission:
         self._settings = settings
         self.room.limit_bytes = settings.max_receiving_bytes
 
-    def refuses(self, address: str) -> bool:
+    def refuses(self, address: str, file_number: int = 0) -> bool:
         """Whether to reject one more connection; counts rejections. Handshakes in progress count as connections."""
         settings = self._settings
         connections = self._per_address[address] + self._handshakes.of(address)
-        if self._clients + len(self._handshakes) >= settings.max_connections:
+        clients = self._clients + len(self._handshakes)
+        if clients >= settings.max_connections:
             self._reject(address, "too_many")
         elif 0 < settings.max_connections_per_address <= connections:
             self._reject(address, "too_many_per_address")
+        elif self._leaves_files and _takes_too_many_files(clients, file_number):
+            self._reject(address, "too_many_files")
         else:
             return False
         return True
@@ -99,3 +105,8 @@ class Admission:
         """The handshake has ended; does nothing if it no longer counts."""
         if self._handshakes.remove(address, handshake):
             self._changed()
+
+
+def _takes_too_many_files(clients: int, file_number: int) -> bool:
+    limit = file_limit()
+    return clients >= clients_within(limit) or is_reserved(file_number, limit)

@@ -137,7 +137,7 @@ class Server:
         """For all clients, and for the listener for admin commands."""
         self._dispatchers[1].hold = self.admin.only_admin
         self._use_limits()
-        self.admission = Admission(settings, parts.connections)
+        self.admission = Admission(settings, parts.connections, leaves_files=True)
         self._admin_admission = admin_admission(settings)
         self._listeners: list[Listener] = []
 

@@ -15,9 +15,11 @@ from collections import deque
 from collections.abc import Callable
 from typing import Final
 
+from catalog.bson.raw import pack_int32
 from catalog.ports import Acknowledgement
 from proxy.request.exchange import Exchange
 
+_CLUSTER_TIME: Final = b"$clusterTime\0"
 REPLIES_IN_A_TURN: Final = 16
 """On a machine whose clients are local, a reply takes 25 to 40 µs."""
 
@@ -40,10 +42,14 @@ class PacedReplies:
         self._left = REPLIES_IN_A_TURN
         """Replies until ``_next`` is called; it is called when there are none left."""
         self._waiting: deque[_Reply | Callable[[], None]] = deque()
+        self.times: Callable[[], bytes] = _no_times
+        """The raw elements of the latest cluster times that are known, for replies that no commit has made."""
         self._is_scheduled = False
 
     def reply(self, exchange: Exchange, document: bytes | None, acknowledgement: Acknowledgement | None = None) -> None:
         """Reply with a raw document, or with nothing (``Exchange.reply``), in this turn or in one that follows."""
+        if acknowledgement is None and document is not None:
+            document = _with_times(document, self.times())
         if self._left > 0:
             self._left -= 1
             exchange.reply(document, acknowledgement)
@@ -83,3 +89,13 @@ class PacedReplies:
             each.exchange.reply(each.document, each.acknowledgement)
         else:
             each()
+
+
+def _no_times() -> bytes:
+    return b""
+
+
+def _with_times(document: bytes, times: bytes) -> bytes:
+    if not times or _CLUSTER_TIME in document:
+        return document
+    return pack_int32(len(document) + len(times)) + document[4:-1] + times + b"\0"

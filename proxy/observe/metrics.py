@@ -43,7 +43,7 @@ LIMITS: Final = (
 )
 """Settings that limit what a metric shows; each scrape has them, so that an alert can compare the two."""
 
-REJECTIONS: Final = ("too_many", "too_many_per_address", "too_many_handshakes")
+REJECTIONS: Final = ("too_many", "too_many_per_address", "too_many_files", "too_many_handshakes")
 """Why client connections are rejected. Each is shown from the start: an increase from nothing would not be noticed."""
 
 _COMMIT_KINDS = {"documents": "insert", "updates": "update"}

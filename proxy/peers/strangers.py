@@ -25,7 +25,7 @@ class Strangers:
     def __len__(self) -> int:
         return len(self._strangers)
 
-    def refuses(self, address: str) -> bool:
+    def refuses(self, address: str, file_number: int) -> bool:
         # A proxy that connects must not wait for those that say nothing.
         return False
 

@@ -43,7 +43,10 @@ def about(catalog: BucketCatalog, profile: Profile) -> dict[str, Any]:
 
 def translated(commands: Collection[str], profile: Profile) -> frozenset[str]:
     """Those of the ``commands`` with a rewriter that are rewritten with this access; others are relayed."""
-    return frozenset(commands) if profile.uses_buckets else frozenset(commands) - (ON_BUCKETS - FASTER_ON_VIEW)
+    if profile.uses_buckets:
+        return frozenset(commands)
+    kept = FASTER_ON_VIEW | ({"getMore"} if profile.had_buckets else set())
+    return frozenset(commands) - (ON_BUCKETS - kept)
 
 
 def tell(profile: Profile) -> None:

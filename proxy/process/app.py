@@ -24,6 +24,7 @@ from proxy.observe.metrics import LIMITS, Metrics
 from proxy.observe.process_metrics import ProcessMetrics
 from proxy.observe.status import StatusServer
 from proxy.observe.trace_numbers import TraceNumbers
+from proxy.process import early_signals
 from proxy.process.activation import Launch, with_addresses
 from proxy.process.control import Control
 from proxy.process.embedding import Embedding
@@ -126,6 +127,7 @@ class _App:
         )
         asyncio.get_running_loop().add_signal_handler(signal.SIGUSR2, _no_workers)
         self._stopping.follow_signals()
+        early_signals.release()
         try:
             async with (
                 listening(self._status(), self._page.run, self._on_task_error),

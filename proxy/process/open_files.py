@@ -9,11 +9,11 @@ from typing import Final
 import structlog
 
 from proxy.settings.table import Settings
+from proxy.upstream.file_limit import clients_within, file_limit, files_for
 
 log = structlog.get_logger(__name__)
 
-PER_CLIENT: Final = 2
-"""Files of one client: its connection, and its own connection to the backend."""
+REMEDY: Final = "raise it (LimitNOFILE, ulimit -n, --ulimit nofile), or lower max_connections"
 
 
 class OpenFiles:
@@ -35,14 +35,14 @@ class OpenFiles:
                 "the limit of open files is too low for max_connections",
                 limit=self._limit,
                 needed=wanted,
-                consequence="clients cannot connect once it is reached",
-                remedy="raise it (LimitNOFILE, ulimit -n, --ulimit nofile), or lower max_connections",
+                consequence=f"each process accepts at most {clients_within(self._limit)} clients",
+                remedy=REMEDY,
             )
 
 
 def needed(settings: Settings, workers: int) -> int:
-    """How many files the clients of one of ``workers`` processes may need at once; all others are few beside these."""
-    return PER_CLIENT * -(-settings.max_connections // workers)
+    """How many files one of ``workers`` processes may need at once."""
+    return files_for(-(-settings.max_connections // workers))
 
 
 def raised() -> int:
@@ -52,4 +52,4 @@ def raised() -> int:
         # Some systems allow less than they say.
         with suppress(OSError, ValueError):
             resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-    return resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    return file_limit()

@@ -10,7 +10,7 @@ from bson.codec_options import CodecOptions
 from bson.raw_bson import RawBSONDocument
 
 from catalog.bson.codec import CODEC, TOLERANT
-from catalog.bson.raw import document, element, fields_of, string_value, unpack_int64
+from catalog.bson.raw import document, element, fields_of, iter_elements, string_value, unpack_int64
 from catalog.errors import UNAUTHORIZED
 from catalog.identity import Identity
 from catalog.namespaces import Namespace, VirtualCollection
@@ -140,6 +140,25 @@ async def continue_cursor(
     # Another proxy may have opened the cursor on the buckets.
     on_buckets = await _continue(session, cursors, cursor_id, collection.buckets, asked, fields)
     return reply if error_code(on_buckets) == UNAUTHORIZED else on_buckets
+
+
+async def continue_as_it_is(session: ClientSession, cursors: CursorNames, command: ClientCommand) -> bytes | None:
+    """The raw reply to a ``getMore`` that has fields of unusual types, which the backend judges.
+
+    ``None`` if it does not name the collection of a cursor that is known to be on buckets.
+    """
+    asked = list(iter_elements(in_one_document(command.body, command.sequences)))
+    names = [name for name, _ in asked]
+    cursor_id = cursor_of(dict(asked).get(b"getMore", b""))
+    backend = None if cursor_id is None else cursors.backend_namespace(cursor_id)
+    if cursor_id is None or backend is None or names.count(b"collection") != 1:
+        return None
+    if Namespace(command.namespace.database, string_of(dict(asked)[b"collection"])) != backend.logical:
+        return None
+    stored = {b"collection": string_value(backend.collection.encode())}
+    body = document(element(name, stored.get(name, value)) for name, value in asked)
+    reply = await session.upstream.run(backend.database, body)
+    return answered_more(reply, cursors, cursor_id, backend, session.upstream.process)
 
 
 def cursor_of(value: bytes) -> int | None:

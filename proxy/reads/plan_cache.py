@@ -44,7 +44,7 @@ def question(command: Command, also_left_out: bytes = b"") -> Question | None:
         return None
     autocommit = fields.get(b"autocommit")
     in_transaction = autocommit is not None and body[autocommit[1] - 12 : autocommit[2]] == b"\x08autocommit\0\0"
-    if not in_transaction and not TRANSACTION_FIELDS.isdisjoint(fields):
+    if b"stmtIds" in fields or (not in_transaction and not TRANSACTION_FIELDS.isdisjoint(fields)):
         return None
     asked: list[bytes] = []
     session: list[bytes] = []

@@ -19,6 +19,7 @@ from proxy.reads.cursors import (
     ClientCommand,
     ClientSession,
     CursorCommand,
+    continue_as_it_is,
     continue_cursor,
     error_code,
     is_ok,
@@ -38,7 +39,7 @@ from proxy.request.times import Times, WaitKind
 from proxy.upstream.connection import UpstreamLost
 from proxy.upstream.not_primary import NOT_PRIMARY_CODES, not_primary
 from rewrite.bucket_writes import is_unacknowledged
-from rewrite.commands.refused import refuse_always
+from rewrite.commands.refused import RIGHTS, refuse_always
 from rewrite.plan import (
     GUESS_FAILED,
     Cursor,
@@ -71,7 +72,7 @@ class TranslateHandler:
             return False
         if knows_cursor(self._environment.cursors, command.get("getMore")):
             return True
-        if not self._environment.profile().uses_buckets:
+        if not self._environment.profile().has_cursors_on_buckets:
             return False
         named = Namespace(command.namespace.database, str(command.get("collection")))
         return self._environment.resolve(named) is not None
@@ -85,12 +86,11 @@ class TranslateHandler:
         command must be relayed.
         """
         if command.name == "getMore":
-            session_fields = session_of(command.body)
             with times.at_backend():
-                known = self._environment
-                return await continue_cursor(
-                    session, known.cursors, command, known.resolve, session_fields, known.was_relayed
-                )
+                return await self._more(session, command)
+        if command.name in RIGHTS and command.namespace.is_buckets:
+            with times.at_backend():
+                await self._check_rights(session, command)
         try:
             fields = await self._pace.run(lambda: take_apart(command.body, command.sequences, command.name))
         except Undecodable:
@@ -116,6 +116,24 @@ class TranslateHandler:
             collection = await self._environment.resolve_anew(collection.namespace)
             if collection is None:
                 raise Undecodable("it is no time-series collection any more")
+
+    async def _check_rights(self, session: ClientSession, command: ClientCommand) -> None:
+        """Refuse in the server's words what it refuses before the collection matters; raises ``CommandError``."""
+        database, collection = command.namespace
+        if not await self._environment.gate.allows(session, RIGHTS[command.name], command.namespace):
+            asked = f'{{ {command.name}: "{collection}", $db: "{database}" }}'
+            raise CommandError(UNAUTHORIZED, f"not authorized on {database} to execute command {asked}")
+
+    async def _more(self, session: ClientSession, command: ClientCommand) -> bytes:
+        known = self._environment
+        try:
+            fields = session_of(command.body)
+        except Undecodable:
+            reply = await continue_as_it_is(session, known.cursors, command)
+            if reply is None:
+                raise
+            return reply
+        return await continue_cursor(session, known.cursors, command, known.resolve, fields, known.was_relayed)
 
     def _plan(
         self, command: ClientCommand, target: VirtualCollection | None, fields: ClientFields, *, reads_buckets: bool

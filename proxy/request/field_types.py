@@ -86,6 +86,8 @@ PLAIN: Final[Mapping[bytes, Judge]] = {
     b"autocommit": _BOOL,
     b"startTransaction": _BOOL,
     b"$readPreference": _OBJECT,
+    # Of routers only, and not sent on with what the proxy's own account executes.
+    b"$client": lambda value: False,
     b"apiVersion": lambda value: value == _FIRST_VERSION,
     # What a strict client may use depends on the command, not on what becomes of it here.
     b"apiStrict": lambda value: value == _NOT_STRICT,

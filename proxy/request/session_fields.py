@@ -22,6 +22,8 @@ from rewrite.statements import Statements, piece_of
 TRANSACTION_FIELDS = frozenset({b"txnNumber", b"autocommit", b"startTransaction"})
 _OF_RETRYABLE_WRITES = frozenset({b"txnNumber"})
 STATEMENT_FIELDS = frozenset({b"stmtId", b"stmtIds"})
+_NUMBERS_STATEMENTS = frozenset({"delete", "insert", "update"})
+"""The commands that have ``stmtIds``."""
 SESSION_FIELDS = (
     TRANSACTION_FIELDS
     | STATEMENT_FIELDS
@@ -83,8 +85,11 @@ class ClientFields:
     def refused_in(self, name: str) -> bool:
         """Whether every server refuses the command ``name`` because of its transaction fields (X1).
 
-        Outside of a transaction, they are for retryable writes, which have a ``txnNumber`` and nothing else.
+        Outside of a transaction, they are for retryable writes, which have a ``txnNumber`` and nothing else. Only some
+        writes number their statements.
         """
+        if b"stmtIds" in self.session and name not in _NUMBERS_STATEMENTS:
+            return True
         found = self.session.keys() & TRANSACTION_FIELDS
         return bool(found) and not self.in_transaction and (name not in WRITES or found != _OF_RETRYABLE_WRITES)
 

@@ -18,6 +18,7 @@ from catalog.bson.codec import CODEC, TOLERANT
 from catalog.bson.raw import MalformedBSON
 from catalog.errors import BackendUnavailable, CommandError
 from proxy.upstream.back_pressure import BackPressure
+from proxy.upstream.file_limit import NoFilesLeft
 from proxy.upstream.keepalive import keep_alive
 from proxy.upstream.not_primary import not_primary
 from proxy.upstream.server_process import process_of
@@ -333,6 +334,8 @@ class Upstream:
         while True:
             try:
                 connection = await self._dial_and_greet(hello or self.hello or _PLAIN_HELLO)
+            except NoFilesLeft:
+                raise
             except BackendUnavailable:
                 if self.is_closed or loop.time() + pause_seconds >= deadline_seconds:
                     raise

@@ -10,6 +10,7 @@ from typing import Final
 from catalog.errors import BackendUnavailable
 from proxy.upstream.connecting import connect
 from proxy.upstream.connection import UpstreamConnection
+from proxy.upstream.file_limit import NoFilesLeft, file_limit, is_out_of_files, is_reserved
 
 STEP_DOWN_SECONDS: Final = 1.0
 """Time for which no client is sent to a server that is stepping down."""
@@ -52,7 +53,10 @@ class Dialer:
         self._avoided = (address, asyncio.get_running_loop().time() + STEP_DOWN_SECONDS)
 
     async def dial(self, on_lost: Callable[[], None]) -> UpstreamConnection:
-        """Open a connection, without sending hello; raises ``BackendUnavailable``."""
+        """Open a connection, without sending hello; raises ``BackendUnavailable``.
+
+        The last free files are not for connections of clients: ``NoFilesLeft``.
+        """
         host, port = await self._address()
         name = upstream_name(host, port)
         loop = asyncio.get_running_loop()
@@ -61,7 +65,7 @@ class Dialer:
             raise BackendUnavailable(f"{name} is stepping down", code=10107)
         try:
             async with asyncio.timeout(self._timeout_seconds):
-                _, connection = await connect(
+                transport, connection = await connect(
                     lambda: UpstreamConnection(name, on_lost, self._on_not_primary), host, port, self._tls
                 )
         except TimeoutError:
@@ -69,5 +73,11 @@ class Dialer:
                 f"the backend {name} did not accept a connection within {self._timeout_seconds:g} s"
             ) from None
         except OSError as error:
+            if is_out_of_files(error):
+                raise NoFilesLeft(f"cannot connect to the backend {name}: {error}") from None
             raise BackendUnavailable(f"cannot connect to the backend {name}: {error}") from None
+        opened = transport.get_extra_info("socket")
+        if opened is not None and is_reserved(opened.fileno(), file_limit()):
+            connection.close()
+            raise NoFilesLeft(f"cannot connect to the backend {name}: the proxy has too many open files")
         return connection

@@ -7,8 +7,6 @@ import json
 import os
 import re
 import signal
-import socket
-import time
 from pathlib import Path
 
 import pymongo
@@ -20,7 +18,7 @@ from proxy.process.exit_codes import ExitCode
 from proxy.process.last_resort import CLOSE_SECONDS
 from proxy.settings.table import ROWS, Settings
 from tests.support.mongod import MongodProcess
-from tests.support.ports import LOOPBACK, accepts, free_port
+from tests.support.ports import accepts, free_port
 from tests.support.proxy import ProxyProcess, program, tsproxy
 
 EMBEDDED = {"TSPROXY_EMBEDDED_CACHE_SIZE_GB": "0.25"}
@@ -243,32 +241,3 @@ def test_largest_numbers_that_settings_allow(tmp_path: Path, mongod: MongodProce
         assert client.admin.command({"tsproxy": "reload"})["changed"] == {}
         client.drop_database(db_name)
     assert proxy.stop() == 0
-
-
-class FewFiles(ProxyProcess):
-    """It may open few files: ``soft`` of them, or ``hard`` if it asks for more."""
-
-    soft, hard = 80, 120
-
-    def command(self) -> list[str]:
-        limits = f'ulimit -Sn {self.soft}; ulimit -Hn {self.hard}; exec "$@"'
-        return ["/bin/bash", "-c", limits, "bash", *super().command()]
-
-
-def test_without_free_files_clients_wait_and_the_log_stays_short(tmp_path: Path, mongod: MongodProcess) -> None:
-    proxy = FewFiles(tmp_path, mongod.uri).start()
-    try:
-        limits = Path(f"/proc/{proxy.pid}/limits")
-        if limits.exists():
-            assert re.search(r"Max open files +120 +120 ", limits.read_text())
-        assert proxy.log.count("the limit of open files is too low for max_connections") == 1
-        waiting = [socket.create_connection((LOOPBACK, proxy.port), timeout=5) for _ in range(150)]
-        proxy.wait_until(lambda: proxy.log.count("cannot accept a connection") == 5)
-        time.sleep(1)  # ten more attempts
-        assert proxy.log.count("cannot accept a connection") == 5
-        for each in waiting:
-            each.close()
-        with proxy.client() as client:
-            assert client.admin.command("ping")["ok"] == 1
-    finally:
-        proxy.stop()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -101,3 +102,34 @@ def test_the_threshold_of_slow_commands_changes(reloaded: tuple[ProxyProcess, Ca
         counted = proxy.metrics()['tsproxy_slow_commands_total{command="ping",way="relay"}']
         client.admin.command("ping")
         assert proxy.metrics()['tsproxy_slow_commands_total{command="ping",way="relay"}'] == counted
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_signals_during_the_start_are_not_lost_and_end_nothing(
+    mongod: MongodProcess, tmp_path: Path, workers: int
+) -> None:
+    """The signals reach a program that has only begun to import its modules."""
+    (tmp_path / "tsproxy.toml").touch()
+    flags = ["--config", str(tmp_path / "tsproxy.toml"), "--workers", str(workers)]
+    proxy = ProxyProcess(tmp_path, mongod.uri, flags=flags).start(wait=False)
+    try:
+        proxy.wait_until(lambda: {signal.SIGHUP, signal.SIGUSR2} <= blocked(proxy.pid))
+        assert "starting" not in proxy.log
+        (tmp_path / "tsproxy.toml").write_text("max_connections = 50\n")
+        proxy.signal(signal.SIGHUP)
+        proxy.signal(signal.SIGUSR2)
+        proxy.wait_until(lambda: "ready " in proxy.log)
+        assert "settings reloaded" in proxy.log
+        assert "SIGUSR2 ignored" in proxy.log or "workers are not restarted" in proxy.log
+        assert not blocked(proxy.pid)
+        with proxy.client() as client:
+            assert client.admin.command("ping")["ok"] == 1
+        assert proxy.stop() == 0
+    finally:
+        proxy.kill()
+
+
+def blocked(pid: int) -> set[int]:
+    """The signals that the main thread of a process holds back."""
+    (line,) = re.findall(r"SigBlk:\t(\w+)", Path(f"/proc/{pid}/status").read_text())
+    return {number for number in range(1, 65) if int(line, 16) >> number - 1 & 1}

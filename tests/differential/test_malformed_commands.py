@@ -132,3 +132,14 @@ def test_inserts_with_a_read_preference(twins: Twins, mode: str) -> None:
         )
     native, proxied = twins.rows()
     assert len(native) == len(proxied)
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_metadata_of_a_client_that_is_none(twins: Twins, name: str) -> None:
+    """Routers send it with every command."""
+    before = twins.rows()
+    for metadata in (5, {}, {"x": 1}, {"driver": {"name": "d"}}, {"driver": {"name": "d", "version": "1"}, "os": 1}):
+        native, proxied = twins.replies({name: "x", **COMMANDS[name], "$client": metadata})
+        assert native[0] == 0.0, metadata
+        assert proxied == native, metadata
+    assert twins.rows() == before

@@ -8,7 +8,8 @@ import pytest
 from bson import Int64
 
 from tests.support.read_twins import fill
-from tests.support.twins import Twins
+from tests.support.twins import Twins, exact, masked
+from tests.support.wire import WireClient
 
 COMMANDS: list[dict[str, Any]] = [
     {"find": "x"},
@@ -96,3 +97,56 @@ def test_x1_a_cursor_goes_on_after_what_is_refused(set_twins: Twins) -> None:
                 again = side.command(more, **options)
                 replies.append([(reply.get("code"), len(reply.get("cursor", ()))) for reply in (first, again)])
         assert replies[0] == replies[1], odd
+
+
+@pytest.mark.parametrize("ids", [[], [1], [Int64(1), 2]], ids=str)
+def test_x1_ids_of_statements_are_for_writes(set_twins: Twins, ids: list[int]) -> None:
+    """Also where the same command without them was executed before."""
+    fill(set_twins, count=8)
+    reads = [each for each in COMMANDS if next(iter(each)) in ("find", "aggregate", "count", "distinct")]
+    for command in reads:
+        set_twins.both(command)
+        reply = set_twins.same({**command, "stmtIds": ids})
+        assert reply["code"] == 40415
+    (remove,) = (each for each in COMMANDS if "findAndModify" in each)
+    set_twins.same({**remove, "stmtIds": ids})
+    cursors = set_twins.both({"find": "x", "batchSize": 2})
+    for side, cursor in zip((set_twins.native, set_twins.virtual), cursors, strict=True):
+        more = {"getMore": cursor["cursor"]["id"], "collection": "x", "stmtIds": ids}
+        assert side.command(more, check=False)["code"] == 40415
+
+
+UNUSUAL: list[dict[str, Any]] = [
+    {"startTransaction": None},
+    {"autocommit": None},
+    {"txnNumber": None},
+    {"stmtId": None},
+    {"stmtIds": None},
+    {"maxTimeMS": None},
+    {"batchSize": None},
+    {"batchSize": 2.5},
+    {"batchSize": "2"},
+    {"startTransaction": 1},
+    {"txnNumber": "1"},
+    {"lsid": 5},
+]
+
+
+@pytest.mark.parametrize("odd", UNUSUAL, ids=str)
+@pytest.mark.parametrize("on", ["standalone", "replica set"])
+def test_more_of_a_cursor_with_fields_of_unusual_types(
+    twins: Twins, set_twins: Twins, on: str, odd: dict[str, Any]
+) -> None:
+    pair = twins if on == "standalone" else set_twins
+    fill(pair, count=8)
+    replies = []
+    for side in (pair.native, pair.virtual):
+        # Commands without the session that a driver adds.
+        with WireClient(side.client.address[1]) as wire:
+            name = {"$db": side.name}
+            cursor = wire.command({"find": "x", "sort": {"_id": 1}, "batchSize": 2, **name})["cursor"]
+            more = {"getMore": cursor["id"], "collection": "x", **odd, **name}
+            reply = masked(wire.command(more), side.name)
+            reply.get("cursor", {}).pop("id", 0)
+            replies.append(exact(reply))
+    assert replies[1] == replies[0]

@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
+from uuid import uuid4
 
+import pymongo
 import pytest
-from bson import ObjectId
+from bson import Binary, ObjectId
 from pymongo.errors import BulkWriteError, OperationFailure
 
 from tests.support.access import PASSWORD, GuardedMongod, errors_of, least_role
-from tests.support.proxy import ProxyProcess, tsproxy
+from tests.support.proxy import ProxyProcess, started, tsproxy
+from tests.support.wire import WireClient
 
 START = dt.datetime(2024, 5, 1, tzinfo=dt.UTC)
 TIMESERIES = {"timeField": "t", "metaField": "m"}
@@ -71,10 +76,9 @@ def test_the_doctor_names_the_access_and_its_reason(guarded_set: GuardedMongod, 
     assert "native: the backend's account lacks find, insert, update, remove, bypassDocumentValidation" in told.stdout
 
 
-def test_open_cursors_go_on_when_the_access_becomes_native(
-    guarded_set: GuardedMongod, database: str, tmp_path: Path
-) -> None:
-    """Those on buckets, and those that are opened afterwards."""
+@pytest.fixture
+def revocable(guarded_set: GuardedMongod, database: str) -> Iterator[Callable[[], None]]:
+    """An account with the least role, and a client that reads buckets; takes the account's right to write buckets."""
     role = f"role_{ObjectId()}"
     buckets = {"resource": {"db": database, "system_buckets": ""}, "actions": ["find"]}
     root = guarded_set.shared_client
@@ -83,31 +87,68 @@ def test_open_cursors_go_on_when_the_access_becomes_native(
     guarded_set.create_user("admin", "service", [role, {"role": "readWrite", "db": database}])
     guarded_set.create_user(database, "both", ["readWrite", {"role": f"{role}_reads", "db": "admin"}])
     root[database].ts.insert_many([{"_id": number, "t": START, "m": 1} for number in range(50)])
-    proxy = ProxyProcess(tmp_path, guarded_set.uri_of("service", PASSWORD, "admin")).start()
+
+    def revoke() -> None:
+        inserts = {"resource": {"db": "", "system_buckets": ""}, "actions": ["insert"]}
+        root.admin.command("revokePrivilegesFromRole", role, privileges=[inserts])
+
+    yield revoke
+    root.admin.command("dropUser", "service")
+    root.admin.command("dropRole", role)
+    root.admin.command("dropRole", f"{role}_reads")
+
+
+def test_open_cursors_go_on_when_the_access_becomes_native(
+    guarded_set: GuardedMongod, database: str, revocable: Callable[[], None], tmp_path: Path
+) -> None:
+    """Those on buckets, and those that are opened afterwards."""
     login = {"username": "both", "password": PASSWORD, "authSource": database}
-    try:
-        with proxy.client(**login) as client, guarded_set.client(**login) as native:
-            both = [each[database].ts for each in (client, native)]
-            open_cursors = [iter(each.find(batch_size=5)) for each in both]
-            doomed = client[database].ts.find(batch_size=5)
-            for cursor in (*open_cursors, doomed):
-                next(cursor)
-            inserts = {"resource": {"db": "", "system_buckets": ""}, "actions": ["insert"]}
-            root.admin.command("revokePrivilegesFromRole", role, privileges=[inserts])
-            insert = {"insert": "ts", "documents": [{"_id": 50, "t": START, "m": 1}]}
+    with (
+        started(ProxyProcess(tmp_path, guarded_set.uri_of("service", PASSWORD, "admin"))) as proxy,
+        proxy.client(**login) as client,
+        guarded_set.client(**login) as native,
+    ):
+        both = [each[database].ts for each in (client, native)]
+        open_cursors = [iter(each.find(batch_size=5)) for each in both]
+        doomed = client[database].ts.find(batch_size=5)
+        for cursor in (*open_cursors, doomed):
+            next(cursor)
+        revocable()
+        proxy.wait_until(lambda: is_native(proxy, client, database))
+        rest = [sorted(row["_id"] for row in cursor) for cursor in open_cursors]
+        assert rest[0] == rest[1] == list(range(1, 50))
+        doomed.close()
+        opened = [{row["_id"] for row in each.find(batch_size=5)} for each in both]
+        assert opened[0] == opened[1] >= set(range(50))
 
-            def is_native() -> bool:
-                errors_of(client, database, insert)
-                return "native" in proxy.status("/readyz")[1]
 
-            proxy.wait_until(is_native)
-            rest = [sorted(row["_id"] for row in cursor) for cursor in open_cursors]
-            assert rest[0] == rest[1] == list(range(1, 50))
-            doomed.close()
-            opened = [{row["_id"] for row in each.find(batch_size=5)} for each in both]
-            assert opened[0] == opened[1] >= set(range(50))
-    finally:
-        proxy.stop()
-        root.admin.command("dropUser", "service")
-        root.admin.command("dropRole", role)
-        root.admin.command("dropRole", f"{role}_reads")
+def is_native(proxy: ProxyProcess, client: pymongo.MongoClient[Any], database: str) -> bool:
+    """Whether all processes of the proxy have seen that the account may not insert any more, which an insert tells."""
+    errors_of(client, database, {"insert": "ts", "documents": [{"_id": 50, "t": START, "m": 1}]})
+    ready = proxy.status("/readyz")[1]
+    return "native" in ready and ": buckets" not in ready
+
+
+def test_a_cursor_on_buckets_goes_on_natively_through_another_worker(
+    guarded_set: GuardedMongod, database: str, revocable: Callable[[], None], tmp_path: Path
+) -> None:
+    proxy = ProxyProcess(tmp_path, guarded_set.uri_of("service", PASSWORD, "admin"), flags=["--workers", "2"])
+    with started(proxy), ExitStack() as stack:
+        proxy.wait_until(lambda: proxy.status("/readyz")[0] == 200)
+        login = {"username": "both", "password": PASSWORD, "authSource": database, "directConnection": True}
+        # Each has connections of its own, so that both workers are reached.
+        clients = [stack.enter_context(proxy.client(maxPoolSize=1, **login)) for _ in range(8)]
+        lsid = {"lsid": {"id": Binary(uuid4().bytes, 4)}}
+        wires = [stack.enter_context(WireClient(proxy.port)) for _ in range(8)]
+        for wire in wires:
+            wire.login(database, "both", PASSWORD)
+        find = {"find": "ts", "batchSize": 5, "$db": database, **lsid}
+        cursor = wires[0].command(find)["cursor"]
+        revocable()
+        proxy.wait_until(lambda: {is_native(proxy, client, database) for client in clients} == {True})
+        more = {"getMore": cursor["id"], "collection": "ts", "batchSize": 5, "$db": database, **lsid}
+        replies = [wire.command(more) for wire in wires]
+        assert [reply.get("errmsg") for reply in replies] == [None] * 8
+        found = [row["_id"] for reply in replies for row in reply["cursor"]["nextBatch"]]
+        assert sorted(found) == list(range(5, 45))
+        assert {reply["cursor"]["ns"] for reply in replies} == {f"{database}.ts"}

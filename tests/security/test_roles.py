@@ -127,6 +127,8 @@ COMMANDS: Mapping[str, dict[str, Any]] = {
     "rename": {"renameCollection": "app.ts", "to": "app.moved"},
     "getMore": {"getMore": Int64(12345), "collection": "ts"},
     "killCursors": {"killCursors": "ts", "cursors": [Int64(12345)]},
+    "to capped": {"convertToCapped": "system.buckets.none", "size": 4096},
+    "capped copy": {"cloneCollectionAsCapped": "system.buckets.none", "toCollection": "y", "size": 4096},
     "mapReduce": {
         "mapReduce": "ts",
         "map": "function(){emit(1,1)}",

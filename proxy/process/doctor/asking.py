@@ -25,6 +25,7 @@ from proxy.process.doctor.listing import collections_of
 from proxy.process.doctor.reaching import NAME, reached
 from proxy.process.doctor.target import Backend, backend_of
 from proxy.process.growth_policy import GROW_IN_PLACE, why_in_place
+from proxy.process.open_files import raised
 from proxy.request.authorisation import PRIVILEGES, AccessControl, may_on_cluster
 from proxy.request.ports import RunCommand
 from proxy.settings.config import ConfigurationError
@@ -54,10 +55,10 @@ async def examined(settings: Settings) -> Found:
         backend = await backend_of(settings.backend, patience_seconds)
     except BackendUnavailable as error:
         uri = redact_uri(settings.backend)
-        return Found(settings, Target(uri, ()), (Member(uri, reason=error.message),), time.time())
+        return Found(settings, Target(uri, ()), (Member(uri, reason=error.message),), time.time(), raised())
     target, tls = backend.target, backend.tls
     members = await reached(target.seeds, tls, patience_seconds, alone=target.is_direct)
-    found = Found(settings, target, members, time.time())
+    found = Found(settings, target, members, time.time(), raised())
     return found if found.server is None else await _asked(found, found.server, backend, patience_seconds)
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Final, NamedTuple
 
 from proxy.backend.least_role import listing
-from proxy.process.doctor import access_checks, account_checks, server_checks
+from proxy.process.doctor import access_checks, account_checks, machine_checks, server_checks
 from proxy.process.doctor.account_checks import granting
 from proxy.process.doctor.finding import Finding, Remedy, literal, mongosh, note, ok
 from proxy.process.doctor.found import Account, Collections, Found, SeriesIndexes, Unknown
@@ -72,6 +72,7 @@ CHECKS: Final[Mapping[str, Check]] = {
     "growth": account_checks.growth,
     "proxies": account_checks.proxies,
     "indexes": indexes,
+    "open_files": machine_checks.open_files,
 }
 """All checks by name, in the order in which they are printed."""
 

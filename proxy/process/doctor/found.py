@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import resource
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, TypeAlias, TypeVar
@@ -131,13 +132,15 @@ class Found:
     ``has_timeseries``: whether the server has time-series collections, which its version alone does not tell.
     ``is_closed``: whether the server refuses the namespaces of bucket collections.
     ``in_place_reason``: why buckets would grow in place; ``""`` if they may grow in parts. ``proxies``: the number of
-    connected tsproxy processes. ``now_seconds``: Unix time of the examination.
+    connected tsproxy processes. ``now_seconds``: Unix time of the examination. ``file_limit``: the limit of open files
+    that the proxy would have if it were started here.
     """
 
     settings: Settings
     target: Target
     members: tuple[Member, ...] = ()
     now_seconds: float = 0.0
+    file_limit: int = resource.RLIM_INFINITY
     build: Learned[Mapping[str, Any]] = None
     account: Learned[Account] = None
     feature_compatibility: Learned[str] = None

@@ -19,6 +19,7 @@ from proxy.clients.tls import ListenerTls, TlsOptions
 from proxy.observe import logs
 from proxy.observe.status import StatusServer
 from proxy.observe.tasks import TaskSet
+from proxy.process import early_signals
 from proxy.process.activation import Launch
 from proxy.process.embedding import Embedding
 from proxy.process.exit_codes import ExitCode, ProcessFailed
@@ -103,6 +104,7 @@ class Supervisor:
         asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, self._on_hangup)
         asyncio.get_running_loop().add_signal_handler(signal.SIGUSR2, self._on_restart)
         self._stopping.follow_signals()
+        early_signals.release()
         tls = TlsOptions.of(self._settings)
         if tls is not None:
             ListenerTls(tls)

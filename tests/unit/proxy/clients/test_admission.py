@@ -5,6 +5,7 @@ import pytest
 from proxy.clients.admission import HANDSHAKES_AT_ONCE, Admission
 from proxy.observe.metrics import ConnectionNumbers
 from proxy.settings.table import Settings
+from proxy.upstream.file_limit import clients_within, file_limit
 
 
 class Handshake:
@@ -48,3 +49,16 @@ def test_too_many_handshakes_of_one_address_keep_no_other_out() -> None:
         door.begin("flood", honest)
         door.end("flood", honest)
     assert not honest.is_cancelled
+
+
+def test_connections_are_rejected_that_would_leave_too_few_files() -> None:
+    limit = file_limit()
+    door = Admission(Settings(), ConnectionNumbers(), leaves_files=True)
+    assert not door.refuses("a", 10)
+    assert door.refuses("a", limit - 1)
+    door = Admission(Settings(max_connections=limit), ConnectionNumbers(), leaves_files=True)
+    for _ in range(clients_within(limit)):
+        assert not door.refuses("a", 10)
+        door.entered("a")
+    assert door.refuses("a", 10)
+    assert not admission().refuses("a", limit - 1)

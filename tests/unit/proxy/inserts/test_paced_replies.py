@@ -7,7 +7,9 @@ from functools import partial
 
 import bson
 import pytest
+from bson import Timestamp
 
+from catalog.ports import Acknowledgement
 from proxy.inserts.paced_replies import REPLIES_IN_A_TURN, PacedReplies
 from proxy.request.exchange import Exchange
 from proxy.wire.message import Message
@@ -122,3 +124,18 @@ async def test_what_a_client_sends_next_may_be_answered_while_replies_are_writte
     clients.reply_to_all()
     await asyncio.sleep(0)
     assert clients.clients[-1].finished == 2
+
+
+def test_replies_that_no_commit_has_made_have_the_latest_cluster_times() -> None:
+    clients = Clients(3)
+    times = {"$clusterTime": {"clusterTime": Timestamp(5, 1)}, "operationTime": Timestamp(5, 1)}
+    refused, told = {"n": 0, "ok": 1.0}, {"ok": 0.0, **times}
+    clients.replies.times = lambda: bson.encode(times)[4:-1]
+    replied = []
+    for client, document, acknowledgement in zip(
+        clients.clients, (refused, refused, told), (None, Acknowledgement(), None), strict=True
+    ):
+        exchange = Exchange(session(), client, Message.from_bytes(insert_message(RAW)), Told())
+        clients.replies.reply(exchange, bson.encode(document), acknowledgement)
+        replied.append(bson.decode(bytes(client.written[0])[21:]))
+    assert replied == [{**refused, **times}, refused, told]

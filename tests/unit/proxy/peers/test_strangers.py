@@ -11,7 +11,7 @@ def test_beyond_the_limit_the_oldest_of_the_busiest_address_is_closed() -> None:
     for number in range(MOST_STRANGERS + 9):
         name = f"silent {number}"
         strangers.enter("flood", name, lambda name=name: closed.append(name))  # type: ignore[misc]
-        assert not strangers.refuses("flood")
+        assert not strangers.refuses("flood", 9)
     assert closed == [f"silent {number}" for number in range(10)]
     assert len(strangers) == MOST_STRANGERS
 

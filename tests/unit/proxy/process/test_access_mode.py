@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from proxy.process.access_mode import about, translated
@@ -17,6 +19,12 @@ def test_natively_commands_on_measurements_are_relayed(command: str) -> None:
     commands = {*REWRITERS, "getMore"}
     assert command in translated(commands, Profile())
     assert command not in translated(commands, NATIVE)
+
+
+def test_cursors_on_buckets_are_continued_after_the_access_has_become_native() -> None:
+    commands = {*REWRITERS, "getMore"}
+    later = translated(commands, replace(NATIVE, had_buckets=True))
+    assert later - translated(commands, NATIVE) == {"getMore"}
 
 
 @pytest.mark.parametrize("command", ["create", "drop", "collMod", "serverStatus", "buildInfo", "convertToCapped"])

@@ -11,7 +11,15 @@ from bson import Int64
 
 from catalog.namespaces import Namespace, VirtualCollection
 from proxy.reads.cursor_names import CursorNames
-from proxy.reads.cursors import continue_cursor, cursor_of, error_code, is_ok, knows_cursor, string_of
+from proxy.reads.cursors import (
+    continue_as_it_is,
+    continue_cursor,
+    cursor_of,
+    error_code,
+    is_ok,
+    knows_cursor,
+    string_of,
+)
 from proxy.request.command import parse_command
 from proxy.request.session_fields import session_of
 from proxy.wire.message import Message
@@ -133,3 +141,15 @@ def test_c26_a_reply_is_good_whatever_the_type_of_its_number(ok: Any, good: bool
 def test_errors_may_quote_what_is_no_utf8() -> None:
     raw = bson.encode({"ok": 0.0, "errmsg": "ab", "code": 9}).replace(b"ab\0", b"\xff\xfe\0")
     assert error_code(raw) == 9
+
+
+@pytest.mark.parametrize(
+    ("collection", "known", "asked"), [("x", 7, ["system.buckets.x"]), ("y", 7, []), ("x", None, [])]
+)
+async def test_unusual_fields_are_sent_as_they_are(collection: str, known: int | None, asked: list[str]) -> None:
+    cursors = Cursors(batch(7), known=known)
+    raw = command({"getMore": Int64(7), "collection": collection, "batchSize": "2", "$db": "db"})
+    reply = await continue_as_it_is(cursors.session, cursors.names, parse_command(Message.from_bytes(raw)))
+    assert (reply is not None) == bool(asked)
+    assert cursors.asked == asked
+    assert all(body["batchSize"] == "2" for _, body in cursors.session.upstream.asked)

@@ -58,6 +58,8 @@ def test_x1_in_a_transaction_every_step_belongs_to_it_and_the_first_starts_it() 
         ({"txnNumber": Int64(3)}, False),
         ({"autocommit": False}, None),
         ({"stmtId": 1}, None),
+        ({"stmtIds": [1]}, False),
+        ({"stmtIds": [1], "autocommit": False}, False),
     ],
     ids=str,
 )

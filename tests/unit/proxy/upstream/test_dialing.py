@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
+import os
+import resource
+
 import pytest
 
 from catalog.errors import BackendUnavailable
 from proxy.upstream.dialing import Dialer, parse_upstream_name, upstream_name
+from proxy.upstream.file_limit import RESERVED, NoFilesLeft
 from tests.support.ports import LOOPBACK, free_port
 
 
@@ -36,3 +41,23 @@ async def test_server_that_steps_down_is_avoided_for_a_moment() -> None:
     with pytest.raises(BackendUnavailable, match="stepping down") as refused:
         await dialer.dial(lambda: None)
     assert refused.value.code == 10107
+
+
+async def test_the_last_files_are_not_for_connections_of_clients() -> None:
+    server = await asyncio.start_server(lambda reader, writer: writer.close(), LOOPBACK)
+    port = server.sockets[0].getsockname()[1]
+
+    async def address() -> tuple[str, int]:
+        return LOOPBACK, port
+
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    probe = os.open(os.devnull, os.O_RDONLY)
+    os.close(probe)
+    try:
+        for limit, reason in ((probe + RESERVED, "the proxy has too many open files"), (probe, "Too many open files")):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (limit, hard))
+            with pytest.raises(NoFilesLeft, match=reason):
+                await Dialer(address, None, 5.0).dial(lambda: None)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+        server.close()

@@ -67,7 +67,7 @@ def test_what_could_not_be_listed() -> None:
 def test_every_check_is_either_made_or_named() -> None:
     silent = Found(Settings(), Target("mongodb://db", ()), (Member("db:1", reason="Connection refused"),))
     result = examination(silent)
-    assert list(result.findings) == ["reachable"]
+    assert list(result.findings) == ["reachable", "open_files"]
     assert {*result.findings, *result.not_made} == {*CHECKS}
 
 
