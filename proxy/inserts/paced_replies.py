@@ -36,20 +36,23 @@ class _Reply:
 class PacedReplies:
     """The replies that wait for a turn; each insert in progress has one at most."""
 
-    def __init__(self, report: Callable[[BaseException], None]) -> None:
-        """``report`` gets internal errors."""
+    def __init__(self, report: Callable[[BaseException], None], times: Callable[[], bytes] = lambda: b"") -> None:
+        """``report`` gets internal errors.
+
+        ``times`` returns the raw elements of the latest cluster times that are known, for replies that no commit has
+        made.
+        """
         self._report = report
+        self._times = times
         self._left = REPLIES_IN_A_TURN
         """Replies until ``_next`` is called; it is called when there are none left."""
         self._waiting: deque[_Reply | Callable[[], None]] = deque()
-        self.times: Callable[[], bytes] = _no_times
-        """The raw elements of the latest cluster times that are known, for replies that no commit has made."""
         self._is_scheduled = False
 
     def reply(self, exchange: Exchange, document: bytes | None, acknowledgement: Acknowledgement | None = None) -> None:
         """Reply with a raw document, or with nothing (``Exchange.reply``), in this turn or in one that follows."""
         if acknowledgement is None and document is not None:
-            document = _with_times(document, self.times())
+            document = _with_times(document, self._times())
         if self._left > 0:
             self._left -= 1
             exchange.reply(document, acknowledgement)
@@ -89,10 +92,6 @@ class PacedReplies:
             each.exchange.reply(each.document, each.acknowledgement)
         else:
             each()
-
-
-def _no_times() -> bytes:
-    return b""
 
 
 def _with_times(document: bytes, times: bytes) -> bytes:

@@ -116,8 +116,7 @@ async def assemble(
     backend, clock, forms = await _reach(settings, metrics, spawn), LoopClock(), TimedForms(report)
     authorisation = Authorisation(backend.access, clock.monotonic_seconds, settings.roles_refresh_seconds)
     ruled, growth = await _ruled(settings, backend, authorisation), await growth_of(settings, backend)
-    ids, replies, cursors = ProcessIds(), PacedReplies(report), CursorNames()
-    replies.times = backend.cluster_times
+    ids, replies, cursors = ProcessIds(), PacedReplies(report, backend.cluster_times), CursorNames()
     catalog = BucketCatalog(catalog_options(settings, growth, await backend.cache_share_bytes()), clock, ids)
     readers = await readers_of(settings, backend, catalog, cursors) if growth.in_parts else None
     store = backend.bucket_store(

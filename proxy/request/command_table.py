@@ -67,6 +67,8 @@ class Fact(Flag):
     """It creates its collection if that is missing and it inserts a document."""
     CREATES_OTHERS = auto()
     """It may create a collection that it names inside."""
+    NUMBERS_STATEMENTS = auto()
+    """It has several statements, and a client may number them (``stmtIds``)."""
     GREETS = auto()
     """Drivers send it first, and then continuously, to monitor the server."""
 
@@ -119,7 +121,9 @@ TABLE: Final[Mapping[str, Row]] = {
     "datasize": Row(Target.FULL_NAME, Way.TRANSLATE),
     "dbStats": Row(Target.DATABASE, Way.TRANSLATE, _LISTING),
     "dbstats": Row(Target.DATABASE, Way.TRANSLATE, _LISTING),
-    "delete": Row(Target.FIRST, Way.TRANSLATE, Fact.WRITES, rights=("remove",), statements=b"deletes"),
+    "delete": Row(
+        Target.FIRST, Way.TRANSLATE, Fact.WRITES | Fact.NUMBERS_STATEMENTS, rights=("remove",), statements=b"deletes"
+    ),
     "deleteIndexes": Row(Target.FIRST, Way.TRANSLATE, Fact.CHANGES_INDEXES),
     "distinct": Row(Target.FIRST, Way.TRANSLATE, _QUERY),
     "drop": Row(Target.FIRST, Way.TRANSLATE, Fact.REDEFINES),
@@ -134,7 +138,7 @@ TABLE: Final[Mapping[str, Row]] = {
     "geoSearch": Row(Target.FIRST, Way.RELAY, Fact.READS_BUCKETS),
     "getMore": Row(Target.CURSOR, Way.TRANSLATE),
     "hello": Row(Target.DATABASE, Way.ANSWER, Fact.GREETS),
-    "insert": Row(Target.FIRST, Way.INGEST, Fact.WRITES | Fact.CREATES),
+    "insert": Row(Target.FIRST, Way.INGEST, Fact.WRITES | Fact.CREATES | Fact.NUMBERS_STATEMENTS),
     "isMaster": Row(Target.DATABASE, Way.ANSWER, Fact.GREETS),
     "ismaster": Row(Target.DATABASE, Way.ANSWER, Fact.GREETS),
     "killCursors": Row(Target.CURSOR, Way.TRANSLATE),
@@ -154,7 +158,13 @@ TABLE: Final[Mapping[str, Row]] = {
     "saslStart": Row(Target.DATABASE, Way.RELAY, Fact.CHANGES_IDENTITY),
     "serverStatus": Row(Target.DATABASE, Way.TRANSLATE),
     ADMIN: Row(Target.DATABASE, Way.ADMIN),
-    "update": Row(Target.FIRST, Way.TRANSLATE, Fact.WRITES | Fact.UPSERTS, rights=("update",), statements=b"updates"),
+    "update": Row(
+        Target.FIRST,
+        Way.TRANSLATE,
+        Fact.WRITES | Fact.UPSERTS | Fact.NUMBERS_STATEMENTS,
+        rights=("update",),
+        statements=b"updates",
+    ),
     "validate": Row(Target.FIRST, Way.TRANSLATE, Fact.READS_BUCKETS),
 }
 
@@ -181,6 +191,7 @@ HAS_PIPELINE: Final = commands_with(Fact.HAS_PIPELINE)
 CREATES: Final = commands_with(Fact.CREATES)
 UPSERTS: Final = commands_with(Fact.UPSERTS)
 CREATES_OTHERS: Final = commands_with(Fact.CREATES_OTHERS)
+NUMBERS_STATEMENTS: Final = commands_with(Fact.NUMBERS_STATEMENTS)
 GREETS: Final = commands_with(Fact.GREETS)
 ON_BUCKETS: Final = HAS_VIEW | WRITES | {"getMore", "mapReduce", "mapreduce"}
 """The commands on time-series collections that are rewritten to ones on buckets, or are about cursors on these."""

@@ -15,15 +15,13 @@ from bson import Int64
 from catalog.bson.codec import CODEC
 from catalog.bson.faithful import MAX_BYTES, Unfaithful, faithfully_decoded
 from catalog.bson.raw import ARRAY, OBJECT, MalformedBSON, document, element, iter_elements, iter_positions, sub_array
-from proxy.request.command_table import SEEKING_WRITES, TABLE, WRITES
+from proxy.request.command_table import NUMBERS_STATEMENTS, SEEKING_WRITES, TABLE, WRITES
 from proxy.request.field_types import is_plain
 from rewrite.statements import Statements, piece_of
 
 TRANSACTION_FIELDS = frozenset({b"txnNumber", b"autocommit", b"startTransaction"})
 _OF_RETRYABLE_WRITES = frozenset({b"txnNumber"})
 STATEMENT_FIELDS = frozenset({b"stmtId", b"stmtIds"})
-_NUMBERS_STATEMENTS = frozenset({"delete", "insert", "update"})
-"""The commands that have ``stmtIds``."""
 SESSION_FIELDS = (
     TRANSACTION_FIELDS
     | STATEMENT_FIELDS
@@ -88,7 +86,7 @@ class ClientFields:
         Outside of a transaction, they are for retryable writes, which have a ``txnNumber`` and nothing else. Only some
         writes number their statements.
         """
-        if b"stmtIds" in self.session and name not in _NUMBERS_STATEMENTS:
+        if b"stmtIds" in self.session and name not in NUMBERS_STATEMENTS:
             return True
         found = self.session.keys() & TRANSACTION_FIELDS
         return bool(found) and not self.in_transaction and (name not in WRITES or found != _OF_RETRYABLE_WRITES)

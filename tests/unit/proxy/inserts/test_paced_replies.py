@@ -25,9 +25,9 @@ RAW = bson.encode({"_id": 1})
 class Clients:
     """Clients that wait for the reply to an insert."""
 
-    def __init__(self, count: int) -> None:
+    def __init__(self, count: int, times: bytes = b"") -> None:
         self.reported: list[BaseException] = []
-        self.replies = PacedReplies(self.reported.append)
+        self.replies = PacedReplies(self.reported.append, lambda: times)
         self.clients = [FakeClient() for _ in range(count)]
 
     def reply(self, client: FakeClient) -> None:
@@ -127,10 +127,9 @@ async def test_what_a_client_sends_next_may_be_answered_while_replies_are_writte
 
 
 def test_replies_that_no_commit_has_made_have_the_latest_cluster_times() -> None:
-    clients = Clients(3)
     times = {"$clusterTime": {"clusterTime": Timestamp(5, 1)}, "operationTime": Timestamp(5, 1)}
     refused, told = {"n": 0, "ok": 1.0}, {"ok": 0.0, **times}
-    clients.replies.times = lambda: bson.encode(times)[4:-1]
+    clients = Clients(3, bson.encode(times)[4:-1])
     replied = []
     for client, document, acknowledgement in zip(
         clients.clients, (refused, refused, told), (None, Acknowledgement(), None), strict=True
