@@ -39,7 +39,7 @@ from proxy.request.times import Times, WaitKind
 from proxy.upstream.connection import UpstreamLost
 from proxy.upstream.not_primary import NOT_PRIMARY_CODES, not_primary
 from rewrite.bucket_writes import is_unacknowledged
-from rewrite.commands.refused import RIGHTS, refuse_always
+from rewrite.commands.refused import REFUSED, refuse_always
 from rewrite.plan import (
     GUESS_FAILED,
     Cursor,
@@ -88,7 +88,7 @@ class TranslateHandler:
         if command.name == "getMore":
             with times.at_backend():
                 return await self._more(session, command)
-        if command.name in RIGHTS and command.namespace.is_buckets:
+        if command.name in REFUSED and command.namespace.is_buckets:
             with times.at_backend():
                 await self._check_rights(session, command)
         try:
@@ -120,7 +120,7 @@ class TranslateHandler:
     async def _check_rights(self, session: ClientSession, command: ClientCommand) -> None:
         """Refuse in the server's words what it refuses before the collection matters; raises ``CommandError``."""
         database, collection = command.namespace
-        if not await self._environment.gate.allows(session, RIGHTS[command.name], command.namespace):
+        if not await self._environment.gate.allows(session, TABLE[command.name].rights, command.namespace):
             asked = f'{{ {command.name}: "{collection}", $db: "{database}" }}'
             raise CommandError(UNAUTHORIZED, f"not authorized on {database} to execute command {asked}")
 

@@ -82,7 +82,8 @@ class Row:
     """One command of the table.
 
     ``endless``: bytes that its body contains if its cursor never ends; ``b""`` if there are no such cursors;
-    ``rights``: privileges that a client needs on the collection before the proxy's account acts for it;
+    ``rights``: privileges that a client needs on the collection before the proxy's account acts for it, or the proxy
+    refuses it for what the collection is;
     ``statements``: the field that holds its statements, if it has a list of them.
     """
 
@@ -108,12 +109,12 @@ TABLE: Final[Mapping[str, Row]] = {
     "buildInfo": Row(Target.DATABASE, Way.TRANSLATE, Fact.REPEATABLE),
     "buildinfo": Row(Target.DATABASE, Way.TRANSLATE, Fact.REPEATABLE),
     "bulkWrite": Row(Target.DATABASE, Way.TRANSLATE, Fact.CREATES_OTHERS),
-    "cloneCollectionAsCapped": Row(Target.FIRST, Way.TRANSLATE, Fact.CREATES_OTHERS),
+    "cloneCollectionAsCapped": Row(Target.FIRST, Way.TRANSLATE, Fact.CREATES_OTHERS, rights=("find",)),
     "collMod": Row(Target.FIRST, Way.TRANSLATE, Fact.REDEFINES),
     "collStats": Row(Target.FIRST, Way.TRANSLATE, _LISTING),
     "collstats": Row(Target.FIRST, Way.TRANSLATE, _LISTING),
     "compact": Row(Target.FIRST, Way.TRANSLATE),
-    "convertToCapped": Row(Target.FIRST, Way.TRANSLATE),
+    "convertToCapped": Row(Target.FIRST, Way.TRANSLATE, rights=("convertToCapped",)),
     "count": Row(Target.FIRST, Way.TRANSLATE, _QUERY),
     "create": Row(Target.FIRST, Way.TRANSLATE, Fact.REDEFINES | Fact.CREATES),
     "createIndexes": Row(Target.FIRST, Way.TRANSLATE, Fact.CHANGES_INDEXES | Fact.CREATES),

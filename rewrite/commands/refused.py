@@ -35,6 +35,3 @@ REFUSED: Mapping[str, Rewriter] = {
     "cloneCollectionAsCapped": _onto_capped,
     "convertToCapped": _onto_capped,
 }
-
-RIGHTS: Mapping[str, tuple[str, ...]] = {"cloneCollectionAsCapped": ("find",), "convertToCapped": ("convertToCapped",)}
-"""The actions on buckets without which the server refuses these commands (13) before it looks at anything else."""

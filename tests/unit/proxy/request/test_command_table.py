@@ -4,6 +4,7 @@ import pytest
 
 from proxy.request import command_table
 from proxy.request.command_table import TABLE, Fact, Row, Target, Way, commands_with
+from rewrite.commands.refused import REFUSED
 
 CASES = {
     "collStats": "collstats",
@@ -42,11 +43,15 @@ def test_what_changes_documents_or_definitions_is_not_simply_repeated(name: str)
     assert not TABLE[name].facts & (Fact.WRITES | Fact.REDEFINES | Fact.CHANGES_INDEXES | Fact.CHANGES_IDENTITY)
 
 
+def test_what_is_refused_on_buckets_is_so_after_the_rights_only() -> None:
+    assert all(TABLE[name].rights for name in REFUSED)
+
+
 @pytest.mark.parametrize("name", sorted(command_table.HAS_VIEW))
 def test_what_a_view_answers_reads_buckets_when_it_is_relayed(name: str) -> None:
     assert Fact.READS_BUCKETS in TABLE[name].facts
 
 
 def test_the_proxy_acts_for_clients_in_writes_that_search_only() -> None:
-    assert {name for name, row in TABLE.items() if row.rights} == command_table.SEEKING_WRITES
+    assert {name for name, row in TABLE.items() if row.rights} - REFUSED.keys() == command_table.SEEKING_WRITES
     assert {name for name, row in TABLE.items() if row.statements} <= command_table.SEEKING_WRITES
