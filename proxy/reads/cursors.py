@@ -10,7 +10,7 @@ from bson.codec_options import CodecOptions
 from bson.raw_bson import RawBSONDocument
 
 from catalog.bson.codec import CODEC, TOLERANT
-from catalog.bson.raw import document, element, fields_of, iter_elements, string_value, unpack_int64
+from catalog.bson.raw import MalformedBSON, document, element, fields_of, iter_elements, string_value, unpack_int64
 from catalog.errors import UNAUTHORIZED
 from catalog.identity import Identity
 from catalog.namespaces import Namespace, VirtualCollection
@@ -145,9 +145,12 @@ async def continue_cursor(
 async def continue_as_it_is(session: ClientSession, cursors: CursorNames, command: ClientCommand) -> bytes | None:
     """The raw reply to a ``getMore`` that has fields of unusual types, which the backend judges.
 
-    ``None`` if it does not name the collection of a cursor that is known to be on buckets.
+    ``None`` if it does not name the collection of a cursor that is known to be on buckets, or is damaged.
     """
-    asked = list(iter_elements(in_one_document(command.body, command.sequences)))
+    try:
+        asked = list(iter_elements(in_one_document(command.body, command.sequences)))
+    except MalformedBSON:
+        return None
     names = [name for name, _ in asked]
     cursor_id = cursor_of(dict(asked).get(b"getMore", b""))
     backend = None if cursor_id is None else cursors.backend_namespace(cursor_id)

@@ -40,7 +40,8 @@ def joiner_uri(guarded: GuardedMongod) -> Iterator[str]:
 
 
 def in_parts(folder: Path, account: str, growth: str = "in_parts") -> ProxyProcess:
-    return ProxyProcess(folder, account, flags=["--write-strategy", growth])
+    # Without a warning about the limit of open files.
+    return ProxyProcess(folder, account, flags=["--write-strategy", growth, "--max-connections", "100"])
 
 
 @pytest.mark.parametrize("growth", ["in_parts", "auto"])
