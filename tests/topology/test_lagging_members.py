@@ -37,19 +37,23 @@ def proxy(three: ReplicaSet, tmp_path: Path) -> Iterator[ProxyProcess]:
 
 @contextmanager
 def nothing_applied(replica_set: ReplicaSet) -> Iterator[None]:
-    """The secondaries receive what the primary writes, and apply it after the block."""
+    """The secondaries receive what the primary writes, and apply it after the block.
+
+    None of them seeks an election meanwhile: one that wins accepts no writes before it has applied everything.
+    """
     secondaries = [member for member in replica_set.members if member is not replica_set.primary]
 
-    def switch(mode: str) -> None:
+    def switch(mode: str, freeze_seconds: int) -> None:
         for member in secondaries:
             with pymongo.MongoClient(f"mongodb://{member.address}/?directConnection=true") as client:
+                client.admin.command("replSetFreeze", freeze_seconds)
                 client.admin.command({"configureFailPoint": "rsSyncApplyStop", "mode": mode})
 
     try:
-        switch("alwaysOn")
+        switch("alwaysOn", 120)
         yield
     finally:
-        switch("off")
+        switch("off", 0)
 
 
 def fill(proxy: ProxyProcess, database: str) -> None:
