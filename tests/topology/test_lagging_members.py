@@ -31,6 +31,8 @@ pytestmark = pytest.mark.timeout(240)
 @pytest.fixture
 def proxy(three: ReplicaSet, tmp_path: Path) -> Iterator[ProxyProcess]:
     three.heal()
+    # The first member has the highest priority. After a failover it takes over, as soon as it has caught up.
+    wait_until(lambda: three.primary is three.members[0])
     with started(ProxyProcess(tmp_path, three.uri, flags=["--write-strategy", "in_parts"])) as process:
         yield process
 
