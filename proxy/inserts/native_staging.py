@@ -85,7 +85,7 @@ class NativeStaging(Staging):
                 yield False
             try:
                 if may_end:
-                    _parse(document, collection)
+                    measurement_of(document, collection)
                 if transaction is None or numbers is None:
                     insert_reply.expect()
                     self._coalescer.add(collection, key, insert_reply, index, document, is_bulk=insert_reply.is_bulk)
@@ -152,7 +152,7 @@ class NativeStaging(Staging):
                 self._coalescer.add(collection, key, statement, 0, each.document, is_bulk=statement.is_bulk)
 
 
-def _parse(document: bytes, collection: VirtualCollection) -> Measurement:
+def measurement_of(document: bytes, collection: VirtualCollection) -> Measurement:
     """The measurement; raises ``CommandError`` for a document that the server will refuse."""
     options = collection.options
     meta_field = None if options.meta_field is None else options.meta_field.encode()
@@ -160,9 +160,9 @@ def _parse(document: bytes, collection: VirtualCollection) -> Measurement:
 
 
 def _parsed(document: bytes, collection: VirtualCollection) -> Measurement | None:
-    """As ``_parse``; ``None`` for a document that the server will refuse."""
+    """As ``measurement_of``; ``None`` for a document that the server will refuse."""
     try:
-        return _parse(document, collection)
+        return measurement_of(document, collection)
     except CommandError:
         return None
 

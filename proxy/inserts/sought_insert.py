@@ -13,14 +13,13 @@ from collections.abc import Iterator
 from catalog.commit.restart_dedup import Found, OnFound, RestartDedup
 from catalog.commit.statements import NETWORK_TIMEOUT, Statement, Transaction, withdrawn
 from catalog.errors import BackendUnavailable, CommandError
-from catalog.kernel import Measurement, parse_measurement
+from catalog.kernel import Measurement
 from catalog.namespaces import VirtualCollection
 from catalog.ports import WriteConcern
 from proxy.inserts.insert_command import InsertCommand
+from proxy.inserts.native_staging import DOCUMENTS_IN_A_STEP, measurement_of
 from proxy.inserts.slices import SliceResult, ThreadCall
 from proxy.inserts.staging import LARGE_BYTES
-
-DOCUMENTS_IN_A_STEP = 64
 
 
 class SoughtInsert:
@@ -45,21 +44,19 @@ class SoughtInsert:
 
     def steps(self) -> Iterator[SliceResult]:
         """Parse the documents and ask; work for ``Slices``. What is no measurement is not stored anywhere."""
-        insert, transaction, options = self._insert, self._transaction, self._collection.options
+        insert, transaction, collection = self._insert, self._transaction, self._collection
         assert insert.statement_ids is not None
-        time_field = options.time_field.encode()
-        meta_field = None if options.meta_field is None else options.meta_field.encode()
         transaction.commands += 1
         for index, document in enumerate(insert.documents):
             if index and not index % DOCUMENTS_IN_A_STEP:
                 yield False
             try:
                 if len(document) > LARGE_BYTES:
-                    parsing = ThreadCall(parse_measurement, document, time_field, meta_field)
+                    parsing = ThreadCall(measurement_of, document, collection)
                     yield parsing
                     measurement = parsing.result
                 else:
-                    measurement = parse_measurement(document, time_field, meta_field)
+                    measurement = measurement_of(document, collection)
             except CommandError:
                 continue
             self._measurements.append(measurement)
@@ -68,29 +65,22 @@ class SoughtInsert:
         if not self._measurements:
             self._answered(Found(frozenset()))
             return
-        write_concern = WriteConcern(insert.write_concern)
-        until_now = transaction.is_sought
-        self._restart_dedup.ask(
-            self._collection, self._measurements, write_concern, self._answered, until_now=until_now
-        )
+        write_concern, until_now = WriteConcern(insert.write_concern), transaction.is_sought
+        self._restart_dedup.ask(collection, self._measurements, write_concern, self._answered, until_now=until_now)
 
     def _answered(self, answer: Found | CommandError) -> None:
-        transaction, statements = self._transaction, self._statements
+        transaction = self._transaction
         if transaction.is_withdrawn and not isinstance(answer, CommandError):
             answer = withdrawn()
         if isinstance(answer, CommandError):
-            rest: CommandError = answer
-            found: frozenset[int] = frozenset()
+            found, rest = Found(frozenset()), answer
         else:
-            rest = BackendUnavailable("the statement is being executed", code=NETWORK_TIMEOUT)
-            found = answer.written
-            if found:
-                for position in found:
-                    statements[position].found(answer.acknowledgement)
+            # A copy that waits is sent again by its driver.
+            found, rest = answer, BackendUnavailable("the statement is being executed", code=NETWORK_TIMEOUT)
+            transaction.is_native = transaction.is_native or not found.written
+        for position, statement in enumerate(self._statements):
+            if position in found.written:
+                statement.found(found.acknowledgement)
             else:
-                transaction.is_native = True
-        for position, statement in enumerate(statements):
-            if position not in found:
-                # A copy that waits is sent again by its driver.
                 statement.settle((0,), rest, None)
         self._ended(answer)

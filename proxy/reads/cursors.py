@@ -151,12 +151,12 @@ async def continue_as_it_is(session: ClientSession, cursors: CursorNames, comman
         asked = list(iter_elements(in_one_document(command.body, command.sequences)))
     except MalformedBSON:
         return None
-    names = [name for name, _ in asked]
-    cursor_id = cursor_of(dict(asked).get(b"getMore", b""))
+    names, fields = [name for name, _ in asked], dict(asked)
+    cursor_id = cursor_of(fields.get(b"getMore", b""))
     backend = None if cursor_id is None else cursors.backend_namespace(cursor_id)
     if cursor_id is None or backend is None or names.count(b"collection") != 1:
         return None
-    if Namespace(command.namespace.database, string_of(dict(asked)[b"collection"])) != backend.logical:
+    if Namespace(command.namespace.database, string_of(fields[b"collection"])) != backend.logical:
         return None
     stored = {b"collection": string_value(backend.collection.encode())}
     body = document(element(name, stored.get(name, value)) for name, value in asked)
