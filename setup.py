@@ -15,6 +15,7 @@ from setuptools import Extension, setup
 # Never the interpreted form of the kernel: compiled modules that call the kernel would be bound to it.
 HOT_MODULES = (
     "catalog/bounded.py",
+    "catalog/bson/raw.py",
     "catalog/buckets/memory.py",
     "catalog/buckets/open_bucket.py",
     "catalog/buckets/queued_work.py",
@@ -24,6 +25,7 @@ HOT_MODULES = (
     "catalog/commit/commit_outcome.py",
     "catalog/commit/commit_tasks.py",
     "catalog/commit/committer.py",
+    "catalog/commit/empty_timestamps.py",
     "catalog/commit/precedence.py",
     "catalog/commit/round.py",
     "catalog/commit/statements.py",

@@ -6,24 +6,47 @@ functions check every length before they read, so the pieces of a valid document
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from struct import Struct
+from typing import Final
 
-DOUBLE, STRING, OBJECT, ARRAY, BINARY, UNDEFINED, OBJECT_ID, BOOL, DATE, NULL = range(1, 11)
-REGEX, DB_POINTER, CODE, SYMBOL, CODE_WITH_SCOPE, INT32, TIMESTAMP, INT64, DECIMAL128 = range(11, 20)
-MAX_KEY, MIN_KEY = 0x7F, 0xFF
+DOUBLE: Final = 1
+STRING: Final = 2
+OBJECT: Final = 3
+ARRAY: Final = 4
+BINARY: Final = 5
+UNDEFINED: Final = 6
+OBJECT_ID: Final = 7
+BOOL: Final = 8
+DATE: Final = 9
+NULL: Final = 10
+REGEX: Final = 11
+DB_POINTER: Final = 12
+CODE: Final = 13
+SYMBOL: Final = 14
+CODE_WITH_SCOPE: Final = 15
+INT32: Final = 16
+TIMESTAMP: Final = 17
+INT64: Final = 18
+DECIMAL128: Final = 19
+MAX_KEY: Final = 0x7F
+MIN_KEY: Final = 0xFF
 
-MAX_DOCUMENT_BYTES = 16 * 1024 * 1024
+MAX_DOCUMENT_BYTES: Final = 16 * 1024 * 1024
 
-INT32_STRUCT = Struct("<i")
-unpack_int32 = INT32_STRUCT.unpack_from
-pack_int32 = INT32_STRUCT.pack
-INT64_STRUCT = Struct("<q")
-unpack_int64 = INT64_STRUCT.unpack_from
-pack_int64 = INT64_STRUCT.pack
+INT32_STRUCT: Final = Struct("<i")
+INT64_STRUCT: Final = Struct("<q")
 
-_VARIABLE = -1
-_UNKNOWN = -2
+# With their types, because the compiler checks other modules before this one.
+_Unpack = Callable[[bytes, int], tuple[int]]
+_Pack = Callable[[int], bytes]
+unpack_int32: Final[_Unpack] = INT32_STRUCT.unpack_from
+pack_int32: Final[_Pack] = INT32_STRUCT.pack
+unpack_int64: Final[_Unpack] = INT64_STRUCT.unpack_from
+pack_int64: Final[_Pack] = INT64_STRUCT.pack
+
+_VARIABLE: Final = -1
+_UNKNOWN: Final = -2
 _SIZES = [_UNKNOWN] * 256
 for _type, _size in {
     DOUBLE: 8,
@@ -41,11 +64,11 @@ for _type, _size in {
     _SIZES[_type] = _size
 for _type in (STRING, OBJECT, ARRAY, BINARY, BOOL, REGEX, DB_POINTER, CODE, SYMBOL, CODE_WITH_SCOPE):
     _SIZES[_type] = _VARIABLE
-FIXED_SIZES = tuple(_SIZES)
+FIXED_SIZES: Final = tuple(_SIZES)
 """Size in bytes of a value by its type byte; negative: variable, see ``value_end``."""
 
-NESTED_TYPES = frozenset((OBJECT, ARRAY))
-_TEXT_TYPES = frozenset((STRING, CODE, SYMBOL))
+NESTED_TYPES: Final = frozenset((OBJECT, ARRAY))
+_TEXT_TYPES: Final = frozenset((STRING, CODE, SYMBOL))
 
 
 class MalformedBSON(ValueError):
