@@ -18,8 +18,8 @@ from rewrite.bucket_writes import (
     Removal,
     Talk,
 )
-from rewrite.commands.delete import reads_from_the_primary, selection_of, was_executed
 from rewrite.commands.schema import cleared_by_direct_write
+from rewrite.commands.write_command import reads_from_the_primary, selection_of, was_executed
 from rewrite.plan import Dialogue, Document, PassThrough, Plan, Request, StepGenerator
 from rewrite.removal import ATTEMPTS, Found, changed_repeatedly, find_one, first_of, read, remove_found
 from rewrite.stages.draft import Stage

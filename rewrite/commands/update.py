@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from functools import partial
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
 
 from bson import ObjectId
 
@@ -13,86 +11,22 @@ from catalog.bson.faithful import Opaque
 from catalog.bson.raw import fields_of
 from catalog.errors import INVALID_OPTIONS, CommandError
 from catalog.namespaces import VirtualCollection
-from catalog.queries import NO_DOCUMENT
 from rewrite import bucket_reads
 from rewrite.bucket_reads import Selection
-from rewrite.bucket_writes import UNCHECKED, Removal, Talk, WholeCommandFailed
-from rewrite.commands.delete import (
-    is_native_query,
-    nothing_of,
-    reads_from_the_primary,
-    selection_of,
-    write_reply,
-)
-from rewrite.commands.fatal_names import is_fatal_to_update, relayed
-from rewrite.commands.schema import cleared_by_direct_write
-from rewrite.plan import ClearBuckets, Dialogue, Document, PassThrough, Plan, Request, StepGenerator
+from rewrite.bucket_writes import UNCHECKED, Removal, Talk
+from rewrite.commands.delete import is_native_query
+from rewrite.commands.fatal_names import is_fatal_to_update
+from rewrite.commands.write_command import WriteCommand, WriteStatement, rewrite_write
+from rewrite.plan import ClearBuckets, Document, Plan, Request
 from rewrite.removal import read
 from rewrite.stages.meta_fields import rename_update
 from rewrite.stages.meta_paths import rename_predicate
 from rewrite.stages.scope import Scope
-from rewrite.statements import Statements, need_rewriting, statement_of
 
-FIELDS = frozenset(
-    {
-        "update",
-        "updates",
-        "ordered",
-        "writeConcern",
-        "let",
-        "comment",
-        "maxTimeMS",
-        "bypassDocumentValidation",
-        "readConcern",
-    }
-)
-STATEMENT_FIELDS = frozenset({"q", "u", "multi", "upsert", "collation", "hint", "arrayFilters"})
+STATEMENT_FIELDS: Final = frozenset({"q", "u", "multi", "upsert", "collation", "hint", "arrayFilters"})
 
-PAGE = 500
+PAGE: Final = 500
 """Buckets that are updated together."""
-
-
-@dataclass(frozen=True, slots=True)
-class UpdateStatement:
-    """One entry of ``updates``, well formed."""
-
-    index: int
-    selection: Selection
-    entry: Mapping[str, Any]
-
-
-def rewrite_update(request: Request) -> Plan:
-    """The unchanged command, or a dialogue if the backend would misinterpret a query (U2, V1) or not survive (H17).
-
-    Raises ``CommandError`` 115 for what only the backend could execute, and would not survive.
-    """
-    if request.namespace.is_buckets:
-        return cleared_by_direct_write(request)
-    target = request.target
-    if target is None:
-        return PassThrough()
-    updates = request.body.get("updates", ())
-    if request.in_transaction or not _is_well_formed_command(request.body):
-        return _as_it_is(request, target)
-    if isinstance(updates, Statements):
-        return Dialogue(partial(_update_in_pieces, request, target, updates))
-    if not all(_is_well_formed(entry) for entry in updates or [None]) or all(
-        _is_native(request, target, entry) for entry in updates
-    ):
-        return _as_it_is(request, target)
-    return Dialogue(partial(_update, request, target, updates))
-
-
-def _as_it_is(request: Request, target: VirtualCollection) -> PassThrough:
-    return relayed(request, target, fatal=is_fatal_to_update(target.options, request.profile))
-
-
-def _update_in_pieces(request: Request, target: VirtualCollection, updates: Statements) -> StepGenerator:
-    """As ``rewrite_update``, with each statement decoded when it is needed."""
-    needed = yield from need_rewriting(updates, _is_well_formed, lambda entry: _is_native(request, target, entry))
-    if not needed:
-        return _as_it_is(request, target)
-    return (yield from _update(request, target, map(statement_of, updates)))
 
 
 def _is_native(request: Request, target: VirtualCollection, entry: Mapping[str, Any]) -> bool:
@@ -109,14 +43,12 @@ def _is_native(request: Request, target: VirtualCollection, entry: Mapping[str, 
     return rename_predicate(query, Scope.of(target, request.profile)) is None
 
 
-def _is_well_formed_command(body: Mapping[str, Any]) -> bool:
-    return (
-        FIELDS.issuperset(body)
-        and isinstance(body.get("updates"), list | Statements)
-        and not isinstance(body.get("let"), Opaque)
-        and all(isinstance(body.get(name, {}), Mapping) for name in ("let", "writeConcern"))
-        and reads_from_the_primary(body)
-    )
+def _is_fatal(request: Request, target: VirtualCollection) -> bool:
+    return is_fatal_to_update(target.options, request.profile)
+
+
+def _is_supported(body: Mapping[str, Any]) -> bool:
+    return not isinstance(body.get("let"), Opaque)
 
 
 def _is_well_formed(entry: Any) -> bool:
@@ -171,30 +103,15 @@ def _refused(message: str) -> CommandError:
     return CommandError(INVALID_OPTIONS, message)
 
 
-def _update(request: Request, target: VirtualCollection, updates: Iterable[Mapping[str, Any]]) -> StepGenerator:
-    writes = Removal(request.body.get("writeConcern"))
-    # The backend checks the command as a whole, before anything is changed.
-    yield from writes.delete(nothing_of(request, target), [NO_DOCUMENT])
-    counts = {"n": 0, "nModified": 0}
-    errors: list[Document] = []
-    for index, entry in enumerate(updates):
-        statement = UpdateStatement(index, selection_of(request, target, entry["q"], entry), entry)
-        try:
-            query, change = renamed_parts(statement.entry, statement.selection)
-            if request.has_txn_number:
-                raise _refused("Cannot use (or request) retryable writes with multi=true")
-            yield from _update_buckets(writes, statement, query, change, counts)
-        except WholeCommandFailed:
-            raise
-        except CommandError as error:
-            errors.append(error.write_error(statement.index))
-            if request.body.get("ordered", True):
-                break
-    return write_reply(counts, errors, writes.acknowledged)
+def _update(request: Request, writes: Removal, statement: WriteStatement, counts: dict[str, int]) -> Talk[None]:
+    query, change = renamed_parts(statement.entry, statement.selection)
+    if request.has_txn_number:
+        raise _refused("Cannot use (or request) retryable writes with multi=true")
+    yield from _update_buckets(writes, statement, query, change, counts)
 
 
 def _update_buckets(
-    writes: Removal, statement: UpdateStatement, query: Document, change: Document, counts: dict[str, int]
+    writes: Removal, statement: WriteStatement, query: Document, change: Document, counts: dict[str, int]
 ) -> Talk[None]:
     """Update all matching buckets; adds the measurements in matched and changed buckets to ``counts``."""
     selection = statement.selection
@@ -219,7 +136,7 @@ def _update_buckets(
 
 
 def _update_page(
-    writes: Removal, statement: UpdateStatement, query: Document, change: Document, ids: Sequence[ObjectId]
+    writes: Removal, statement: WriteStatement, query: Document, change: Document, ids: Sequence[ObjectId]
 ) -> Talk[None]:
     selection = statement.selection
     update: Document = {"q": {"$and": [{"_id": {"$in": list(ids)}}, query]}, "u": change, "multi": True}
@@ -231,3 +148,20 @@ def _update_page(
     if selection.let:
         body["let"] = selection.let
     yield from writes.write(selection, body, holds_data=False)
+
+
+_UPDATE: Final = WriteCommand(
+    name="update",
+    statements="updates",
+    counts=("n", "nModified"),
+    is_well_formed=_is_well_formed,
+    is_native=_is_native,
+    is_fatal=_is_fatal,
+    execute=_update,
+    is_supported=_is_supported,
+)
+
+
+def rewrite_update(request: Request) -> Plan:
+    """The plan of ``rewrite_write``."""
+    return rewrite_write(_UPDATE, request)
