@@ -19,7 +19,7 @@ from rewrite.bucket_writes import (
     Talk,
 )
 from rewrite.commands.schema import cleared_by_direct_write
-from rewrite.commands.write_command import reads_from_the_primary, selection_of, was_executed
+from rewrite.commands.write_command import reads_from_the_primary, selection_of, was_executed, write_nothing
 from rewrite.plan import Dialogue, Document, PassThrough, Plan, Request, StepGenerator
 from rewrite.removal import ATTEMPTS, Found, changed_repeatedly, find_one, first_of, read, remove_found
 from rewrite.stages.draft import Stage
@@ -76,6 +76,9 @@ def _remove(request: Request, selection: Selection) -> StepGenerator:
         value = yield from _remove_once(request, selection, removal, request.statement_id(0))
     else:
         value = yield from _remove_first(request, selection, removal, None)
+        if value is None:
+            # What is read next, on any member, must be at least as new as the search.
+            yield from write_nothing(removal, selection)
     reply: Document = {"lastErrorObject": {"n": int(value is not None)}, "value": value}
     if "writeConcernError" in removal.acknowledged:
         reply["writeConcernError"] = removal.acknowledged["writeConcernError"]

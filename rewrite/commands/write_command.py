@@ -114,7 +114,7 @@ def _write(
 ) -> StepGenerator:
     writes = Removal(request.body.get("writeConcern"))
     # The backend checks the command as a whole, before anything is changed.
-    yield from writes.delete(_nothing(selection_of(request, target, {}, {})), [NO_DOCUMENT])
+    yield from write_nothing(writes, selection_of(request, target, {}, {}))
     counts = dict.fromkeys(command.counts, 0)
     errors: list[Document] = []
     for index, entry in enumerate(entries):
@@ -159,11 +159,16 @@ def selection_of(
     )
 
 
-def _nothing(selection: Selection) -> Selection:
-    """An empty selection, with the options that all steps of the command share."""
-    return Selection(selection.target, selection.profile, {}, common=selection.common)
+def write_nothing(writes: Removal, selection: Selection, statement: int | None = None) -> Talk[int]:
+    """A delete that matches nothing, with the options that all steps of the command share.
+
+    The backend checks these, waits for the write concern, and says what time it is. Returns 1 if it has recorded this
+    retryable ``statement`` (W103).
+    """
+    nothing = Selection(selection.target, selection.profile, {}, common=selection.common)
+    return (yield from writes.delete(nothing, [NO_DOCUMENT], statement))
 
 
-def was_executed(removal: Removal, selection: Selection, statement: int) -> Talk[bool]:
-    """Whether the backend has recorded this retryable statement; it then deletes nothing and reports it (W103)."""
-    return bool((yield from removal.delete(_nothing(selection), [NO_DOCUMENT], statement)))
+def was_executed(writes: Removal, selection: Selection, statement: int) -> Talk[bool]:
+    """Whether the backend has recorded this retryable statement."""
+    return bool((yield from write_nothing(writes, selection, statement)))

@@ -450,6 +450,18 @@ def test_u8_find_and_remove(twins: Twins) -> None:
     assert refused["code"] == 166
 
 
+@pytest.mark.parametrize("concern", [{}, {"w": "majority"}, {"w": 3, "wtimeout": 50}], ids=str)
+def test_u8_a_removal_that_matches_nothing_waits_and_tells_the_time(set_twins: Twins, concern: dict[str, Any]) -> None:
+    """What a causally consistent session reads next must be as new as the search, on any member."""
+    Pair(set_twins, documents(5))
+    command = {"findAndModify": "x", "remove": True, "query": {"n": 99}, "writeConcern": concern}
+    virtual, plain = (twin.command(command, check=False) for twin in (set_twins.virtual, set_twins.native))
+    assert {"$clusterTime", "operationTime"} <= plain.keys()
+    assert list(virtual) == list(plain)
+    wrong = [reply.get("writeConcernError", {}).get("code") for reply in (virtual, plain)]
+    assert wrong == [100 if concern.get("w") == 3 else None] * 2
+
+
 def with_session(database: Any, command: dict[str, Any], number: int, session: Any) -> dict[str, Any]:
     """A retryable write."""
     return dict(database.command({**command, "txnNumber": Int64(number)}, check=False, session=session))

@@ -11,6 +11,7 @@ from bson.raw_bson import RawBSONDocument
 
 from catalog.errors import WRITE_CONFLICT, CommandError
 from catalog.namespaces import Granularity, Namespace, TimeseriesOptions, VirtualCollection
+from catalog.queries import NO_DOCUMENT
 from rewrite.commands.find_and_modify import rewrite_find_and_modify
 from rewrite.plan import ClearBuckets, Dialogue, PassThrough, Request, Step, Via
 from rewrite.profile import Profile
@@ -52,14 +53,18 @@ def test_x1_so_are_transactions() -> None:
     assert plan(in_transaction=True) == PassThrough()
 
 
-def test_without_a_match_nothing_is_written_and_the_value_is_null() -> None:
+def test_without_a_match_a_write_of_nothing_waits_for_the_write_concern_and_the_value_is_null() -> None:
     talk = plan().run()
     step = next(talk)
     assert isinstance(step, Step)
     assert (next(iter(step.body)), step.via) == ("aggregate", Via.SERVICE)
+    step = talk.send({"cursor": {"id": 0, "firstBatch": []}, "ok": 1})
+    assert isinstance(step, Step)
+    assert (step.body["delete"], [each["q"] for each in step.body["deletes"]]) == ("system.buckets.x", [NO_DOCUMENT])
     with pytest.raises(StopIteration) as stop:
-        talk.send({"cursor": {"id": 0, "firstBatch": []}, "ok": 1})
-    assert stop.value.value == {"lastErrorObject": {"n": 0}, "value": None, "ok": 1.0}
+        talk.send({"n": 0, "writeConcernError": {"code": 100}, "ok": 1, "operationTime": 5})
+    reply = {"lastErrorObject": {"n": 0}, "value": None, "writeConcernError": {"code": 100}, "ok": 1.0}
+    assert stop.value.value == {**reply, "operationTime": 5}
 
 
 def test_a_match_that_cannot_be_removed_ends_with_a_conflict() -> None:
