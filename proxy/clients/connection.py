@@ -11,6 +11,7 @@ command that wants one (``proxy.clients.left_client``).
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from time import perf_counter
 from typing import Final, Protocol, cast
 
@@ -87,6 +88,8 @@ class ClientConnection(asyncio.Protocol):
     """Time of the end of its last command, or of its connecting."""
     is_for_admin: bool = False
     """Whether it came through the listener for admin commands; set when it is made."""
+    on_admitted: Callable[[], None] | None = None
+    """Called when it starts to count as a client; set when it is made."""
     _is_closed: bool = False
     """Whether it was the proxy that closed the connection."""
     _is_draining: bool = False
