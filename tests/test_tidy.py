@@ -47,6 +47,7 @@ WITHOUT_UNIT_TEST = {
     "proxy/observe/spans.py": "declares what the rooms know of tracing",
     "proxy/process/control.py": "declares what the process and its server know of each other",
     "proxy/process/workers/member.py": "is a process, seen from outside: tests/clients/test_workers.py",
+    "proxy/process/workers/program.py": "is a process: tests/clients/test_workers.py",
     "proxy/process/workers/supervisor.py": "is a process: tests/clients/test_workers.py",
     "proxy/process/workers/worker.py": "is a process: tests/clients/test_workers.py",
     "rewrite/plan.py": "declares what rewriters make and proxy.reads.translate carries out",
