@@ -14,7 +14,6 @@ from typing import Any
 
 from bson.binary import Binary
 from pymongo.uri_parser import parse_uri
-from scramp import ScramClient, ScramException
 
 from catalog.bson.codec import decode, encode
 from catalog.errors import BackendUnavailable
@@ -90,6 +89,10 @@ class _Scram:
         self._password = password
         self._source = source
         self._mechanism = mechanism
+        # Imported only for a backend with logins, and before the first of them.
+        import scramp
+
+        self._scramp = scramp
 
     async def __call__(self, connection: ServiceConnection) -> None:
         mechanism = self._mechanism or await self._negotiate(connection)
@@ -98,7 +101,7 @@ class _Scram:
             # For SCRAM-SHA-1, the server uses this digest instead of the password.
             digest = hashlib.md5(f"{self._username}:mongo:{self._password}".encode(), usedforsecurity=False)
             secret = digest.hexdigest()
-        client = ScramClient([mechanism], self._username, secret)
+        client = self._scramp.ScramClient([mechanism], self._username, secret)
         start = {
             "saslStart": 1,
             "mechanism": mechanism,
@@ -113,7 +116,7 @@ class _Scram:
             conversation = reply["conversationId"]
             reply = await _run(connection, _continue(conversation, final, self._source))
             client.set_server_final(bytes(reply["payload"]).decode())
-        except ScramException as error:
+        except self._scramp.ScramException as error:
             raise BackendUnavailable(f"{connection.address}: authentication failed: {error}", code=18) from None
         while not reply["done"]:
             reply = await _run(connection, _continue(conversation, Binary(b""), self._source))

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import socket
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Final, Protocol
 
 from proxy.clients.binding import bound
@@ -41,6 +42,10 @@ class Door(Protocol):
         ...
 
 
+MakeProtocol = Callable[[Callable[[], None]], asyncio.Protocol]
+"""Makes the protocol of one connection, which calls the given function when it is admitted, to be counted once."""
+
+
 class Listener:
     """The listening sockets, from ``__init__`` to ``close``."""
 
@@ -48,7 +53,7 @@ class Listener:
         self,
         sockets: Sequence[socket.socket],
         tls: Newest | None,
-        protocol: Callable[[], asyncio.Protocol],
+        protocol: MakeProtocol,
         door: Door,
         spawn: Spawn,
         board: ConnectionBoard | None = None,
@@ -140,14 +145,15 @@ class Listener:
     async def _greet(self, accepted: socket.socket, address: str) -> None:
         this = asyncio.current_task()
         assert this is not None
+        protocol = partial(self._protocol, partial(self._door.end, address, this))
         try:
             accepted.setblocking(False)
             accepted.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             if self._tls is None:
-                await self._loop.connect_accepted_socket(self._protocol, accepted)
+                await self._loop.connect_accepted_socket(protocol, accepted)
             else:
                 await self._loop.connect_accepted_socket(
-                    self._protocol, accepted, ssl=self._tls(), ssl_handshake_timeout=self._handshake_seconds
+                    protocol, accepted, ssl=self._tls(), ssl_handshake_timeout=self._handshake_seconds
                 )
         except (OSError, TimeoutError):
             # The handshake has failed, or the client has disconnected. ``ssl.SSLError`` is an ``OSError``.

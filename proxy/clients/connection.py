@@ -4,13 +4,14 @@ Each client has one command in progress; further ones start in the order of arri
 the reader's buffer, and the socket is not read while that exceeds ``READ_AHEAD_BYTES``. While the client does not read
 its replies, its next command is not started and its upstream connection is not read.
 
-What a client has sent without wanting a reply is carried out after it has disconnected, as by a server, up to the first
-command that wants one (``proxy.clients.left_client``).
+What a client has sent without wanting a reply is carried out after it has disconnected or reset the connection, as by a
+server, up to the first command that wants one (``proxy.clients.left_client``).
 """
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from time import perf_counter
 from typing import Final, Protocol, cast
 
@@ -87,6 +88,8 @@ class ClientConnection(asyncio.Protocol):
     """Time of the end of its last command, or of its connecting."""
     is_for_admin: bool = False
     """Whether it came through the listener for admin commands; set when it is made."""
+    on_admitted: Callable[[], None] | None = None
+    """Called when it starts to count as a client; set when it is made."""
     _is_closed: bool = False
     """Whether it was the proxy that closed the connection."""
     _is_draining: bool = False
@@ -167,8 +170,10 @@ class ClientConnection(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """Called by the event loop."""
         transport, self._transport = self._transport, None
-        left_in_order = exc is None and not self._is_closed and not isinstance(transport, LeftClient)
-        if left_in_order and transport is not None and self._has_more():
+        # A client that is killed resets its connection. Any other exception is an error of the proxy.
+        has_left = exc is None or isinstance(exc, OSError)
+        goes_on = has_left and not self._is_closed and not isinstance(transport, LeftClient)
+        if goes_on and transport is not None and self._has_more():
             self._go_on_without_client(transport.get_extra_info("peername"))
             return
         exchange, self._current = self._current, None

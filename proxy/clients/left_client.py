@@ -1,7 +1,8 @@
 """What a connection writes to when its client has left, while commands that want no reply are carried out.
 
 A server executes what it has received, also if the client disconnects at once: a script that inserts with ``w: 0`` and
-ends loses nothing. So a connection whose client has closed it in order goes on with the commands that want no reply.
+ends, or is killed, loses nothing. So a connection whose client has closed or reset it goes on with the commands that
+want no reply.
 """
 
 from __future__ import annotations

@@ -184,6 +184,9 @@ class Server:
         if self._roster.is_closed:
             return None
         connection_id = self._roster.enter(connection)
+        if connection.on_admitted is not None:
+            # Until now it counted as a handshake.
+            connection.on_admitted()
         admission.entered(peer)
 
         def upstream_lost() -> None:
@@ -325,10 +328,11 @@ class Server:
         turns = Turns(asyncio.get_running_loop().call_soon)
         admission = self._admin_admission if is_for_admin else self.admission
 
-        def protocol() -> ClientConnection:
+        def protocol(on_admitted: Callable[[], None]) -> ClientConnection:
             reader = MessageReader(large_bytes=LARGE_BYTES)
             connection = ClientConnection(self, self._dispatchers[is_for_admin], reader, turns)
             connection.is_for_admin = is_for_admin
+            connection.on_admitted = on_admitted
             return connection
 
         if sockets:

@@ -1,55 +1,26 @@
-"""Starts and stops one proxy process.
-
-Startup: logs, signals, the status listener, the embedded mongod (if no backend is set), the server. Shutdown: the
-server drains its clients, then the mongod stops, then the status listener closes. SIGTERM and Ctrl-C have the same
-effect; a second signal during the drain stops immediately. SIGHUP reloads the settings.
-"""
+"""Starts the proxy: as one process (``proxy.process.one_process``), or as several (``proxy.process.workers``)."""
 
 from __future__ import annotations
 
-import asyncio
 import os
-import signal
 from collections.abc import Callable
-from functools import partial
 from importlib import metadata
 
 import structlog
-import uvloop
-from prometheus_client import CollectorRegistry
 
-from catalog.errors import CommandError
 from proxy.observe import logs
-from proxy.observe.metrics import LIMITS, Metrics
-from proxy.observe.process_metrics import ProcessMetrics
-from proxy.observe.status import StatusServer
-from proxy.observe.trace_numbers import TraceNumbers
-from proxy.process import early_signals
 from proxy.process.activation import Launch, with_addresses
-from proxy.process.control import Control
-from proxy.process.embedding import Embedding
 from proxy.process.interpreter import tune
-from proxy.process.last_resort import LEAVE_SECONDS, LastResort
 from proxy.process.open_files import OpenFiles, raised
 from proxy.process.reloading import Reloading
-from proxy.process.serving import serve
-from proxy.process.sockets import opened
 from proxy.process.starting import changed, shown
-from proxy.process.status_listener import listening
-from proxy.process.status_page import StatusPage
-from proxy.process.stopping import Stopping
-from proxy.process.traced import tracing_of
-from proxy.process.unreachable import unreachable
-from proxy.process.welcoming import welcome
-from proxy.settings.config import Address, LoadedSettings, Settings, redact_uri
+from proxy.settings.config import LoadedSettings, redact_uri
 from proxy.settings.worker_shares import number_of_workers, usable_cores
-
-Say = Callable[[str], None]
 
 log = structlog.get_logger(__name__)
 
 
-def run(loaded: LoadedSettings, load: Callable[[], LoadedSettings], say: Say) -> None:
+def run(loaded: LoadedSettings, load: Callable[[], LoadedSettings], say: Callable[[str], None]) -> None:
     """Serve until SIGTERM or Ctrl-C; ``load`` reads the settings again, ``say`` prints the lines for the user.
 
     Raises ``ConfigurationError`` for an address or directory that is not valid, ``BackendUnavailable`` or
@@ -68,141 +39,19 @@ def run(loaded: LoadedSettings, load: Callable[[], LoadedSettings], say: Say) ->
     if loaded.injected:
         log.debug("variables of Kubernetes Services are not settings", names=list(loaded.injected))
     log.debug("all settings", settings=shown(settings))
-    tune()
     reloading = Reloading(loaded, lambda: with_addresses(load(), launch.given))
     workers = number_of_workers(settings, usable_cores)
     open_files = OpenFiles(raised(), workers)
     open_files.follow(settings)
     reloading.follow(open_files.follow)
+    # What the other way needs is not imported. Requests need all of what is: nothing is imported for the first of them.
     if workers > 1:
-        # Imported only if it is needed.
         from proxy.process.workers.supervisor import supervise
 
+        tune()
         supervise(reloading, workers, say, launch)
-        return
-    with LastResort() as last_resort, asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        runner.run(_App(reloading, say, last_resort, launch).run())
+    else:
+        from proxy.process.one_process import serve_alone
 
-
-def _no_workers() -> None:
-    log.warning("SIGUSR2 ignored: it requires several workers")
-
-
-class _App:
-    def __init__(self, reloading: Reloading, say: Say, last_resort: LastResort, launch: Launch) -> None:
-        settings = reloading.settings
-        self._launch = launch
-        self._control = Control(reloading, self._why_not_ready)
-        self._say = say
-        self._last_resort = last_resort
-        self._stopping = Stopping(
-            last_resort,
-            lambda: self._settings.shutdown_grace_seconds,
-            self._on_stop,
-            lambda: self._embedding.stop_seconds,
-        )
-        self._metrics_registry = CollectorRegistry()
-        self._process_metrics = ProcessMetrics(self._metrics_registry)
-        self._metrics = Metrics(self._metrics_registry, {name: getattr(settings, name) for name in LIMITS})
-        self._metrics.is_ready = lambda: not self._why_not_ready()
-        self._embedding = Embedding()
-        self._metrics.embedded_restarts = lambda: self._embedding.restarts
-        self._trouble = "the proxy is starting"
-        self._page = StatusPage(settings, self._metrics, self._why_not_ready)
-        self._control.on_serving = self._page.serves
-        reloading.follow(self._follow)
-
-    @property
-    def _settings(self) -> Settings:
-        return self._control.reloading.settings
-
-    def _follow(self, settings: Settings) -> None:
-        logs.set_level(settings.log_level)
-        self._metrics.limits = {name: getattr(settings, name) for name in LIMITS}
-
-    async def run(self) -> None:
-        """As the function ``run``; a signal during startup stops it early and cleanly."""
-        asyncio.get_running_loop().add_signal_handler(
-            signal.SIGHUP, self._launch.notifier.reloading, self._control.reloading.on_hangup
-        )
-        asyncio.get_running_loop().add_signal_handler(signal.SIGUSR2, _no_workers)
-        self._stopping.follow_signals()
-        early_signals.release()
-        try:
-            async with (
-                listening(self._status(), self._page.run, self._on_task_error),
-                opened(self._settings, self._launch.given) as sockets,
-                self._embedding.backend(self._settings, self._on_task_error) as settings,
-            ):
-                tracing = tracing_of(self._settings, TraceNumbers(self._metrics_registry))
-                await serve(
-                    settings,
-                    self._metrics,
-                    self._stopping.event,
-                    self._on_ready,
-                    self._on_waiting,
-                    self._control,
-                    tracing,
-                    sockets,
-                )
-        except asyncio.CancelledError:
-            if not self._stopping.event.is_set():
-                raise
-        except CommandError as error:
-            if self._settings.backend is None:
-                raise
-            raise unreachable(self._settings.backend, error) from None
-        self._last_resort.within(LEAVE_SECONDS, exit_code=0)
-        log.info("stopped")
-
-    def _on_stop(self) -> None:
-        self._trouble = "the proxy is stopping"
-        self._launch.notifier.stopping()
-
-    def _on_waiting(self, reason: str) -> None:
-        if not self._stopping.event.is_set():
-            self._trouble = reason
-            self._launch.notifier.waits(reason)
-
-    def _on_ready(self, address: Address) -> None:
-        self._stopping.serves = True
-        self._launch.notifier.ready()
-        backend = redact_uri(self._settings.backend or "embedded")
-        if self._trouble:
-            # Clients can connect, and get the backend's errors.
-            self._launch.notifier.waits(self._trouble)
-            log.warning("listening, but not ready", listen=str(address), backend=backend)
-            return
-        log.info("ready", listen=str(address), backend=backend)
-        if not logs.is_json():  # then a program reads what the process writes
-            for line in welcome(self._settings, address, has_timeseries=not self._control.lacks):
-                self._say(line)
-
-    def _on_task_error(self, error: BaseException) -> None:
-        self._metrics.invariant_violations += 1
-        log.error("a task ended with an error", exc_info=error)
-
-    def _why_not_ready(self) -> str:
-        if self._trouble:
-            return self._trouble
-        if trouble := self._embedding.why_not_ready():
-            return trouble
-        if trouble := self._control.why_turned_away():
-            return trouble
-        return "" if self._metrics.backend_up else "the backend does not answer"
-
-    def _status(self) -> StatusServer | None:
-        address = self._settings.status_listen
-        if address is None:
-            return None
-        return StatusServer(
-            address,
-            self._metrics_registry,
-            self._why_not_ready,
-            partial(asyncio.to_thread, self._process_metrics.read),
-            self._page.paths,
-            self._control.remark,
-            self._page.before_metrics,
-            self._launch.given.get("status_listen", ()),
-            reuse_port=self._settings.reuse_port,
-        )
+        tune()
+        serve_alone(reloading, say, launch)

@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import sys
 
-from proxy.process import early_signals
+from proxy.process import early_signals, interpreter
 
 
 def main() -> None:
     """The console script."""
     if sys.argv[1:2] == ["serve"]:
         early_signals.hold()
+        interpreter.begin()
     from proxy.process import standard_streams
 
     standard_streams.open_closed()

@@ -18,7 +18,7 @@ import sys
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 from urllib.parse import quote_plus
 
 import structlog
@@ -151,6 +151,9 @@ class DirectoryLock:
 
 class EmbeddedMongod:
     """One mongod from ``start`` to ``stop``."""
+
+    stop_seconds: Final = STOP_SECONDS
+    """Maximum time that its stop takes."""
 
     def __init__(self, options: EmbeddedOptions) -> None:
         self._options = options

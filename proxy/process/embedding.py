@@ -6,10 +6,13 @@ import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from proxy.observe.tasks import TaskSet
-from proxy.process.embedded import STOP_SECONDS, EmbeddedMongod, EmbeddedOptions, find_mongod
 from proxy.settings.table import Settings
+
+if TYPE_CHECKING:
+    from proxy.process.embedded import EmbeddedMongod
 
 
 class Embedding:
@@ -26,7 +29,7 @@ class Embedding:
     @property
     def stop_seconds(self) -> float:
         """Maximum time that its stop takes."""
-        return 0.0 if self._mongod is None else STOP_SECONDS
+        return 0.0 if self._mongod is None else self._mongod.stop_seconds
 
     def why_not_ready(self) -> str:
         """Why there is no backend; ``""`` if there is one."""
@@ -41,6 +44,9 @@ class Embedding:
         if settings.backend is not None:
             yield settings
             return
+        # Imported only if it is needed.
+        from proxy.process.embedded import EmbeddedMongod, EmbeddedOptions, find_mongod
+
         binary = find_mongod(settings.embedded_mongod)
         options = EmbeddedOptions(binary, settings.embedded_data_directory, settings.embedded_cache_size_gb)
         self._mongod = mongod = EmbeddedMongod(options)

@@ -182,7 +182,7 @@ class Peering:
         port = int(sockets[0].getsockname()[1])
         self._own = replace(self._own, port=port, has_tls=tls is not None)
         self._listener = Listener(
-            sockets, tls, self._protocol, self._strangers, spawn, handshake_seconds=GREETING_SECONDS
+            sockets, tls, lambda admitted: self._protocol(), self._strangers, spawn, handshake_seconds=GREETING_SECONDS
         )
 
     def _protocol(self) -> Inbound:

@@ -62,7 +62,7 @@ class Pending(Protocol):
     """A running command, as the client's connection sees it."""
 
     def goes_on_alone(self) -> bool:
-        """The client has disconnected in order: whether the command goes on, because it wants no reply."""
+        """The client has disconnected: whether the command goes on, because it wants no reply."""
         ...
 
     def abandon(self) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 import ssl
+import struct
 import time
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
@@ -60,10 +61,14 @@ def insert(collection: str, number: int) -> bytes:
     return command(body, flags=MORE_TO_COME)
 
 
-def send_and_leave(port: int, messages: list[bytes], wrap: Wrap) -> None:
+def send_and_leave(port: int, messages: list[bytes], wrap: Wrap, *, resets: bool = False) -> None:
+    """``resets``: as a process that is killed with unread replies; a little later, as a reset may overtake data."""
     with socket.create_connection((LOOPBACK, port)) as plain, wrap(plain) as connection:
         for each in messages:
             connection.sendall(each)
+        if resets:
+            time.sleep(0.3)
+            connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
 
 
 def stored(uri_client: Any, collection: str) -> int:
@@ -71,10 +76,11 @@ def stored(uri_client: Any, collection: str) -> int:
         return len({row["_id"] for row in client.left[collection].find()})
 
 
+@pytest.mark.parametrize("resets", [False, True], ids=["closes", "resets"])
 @pytest.mark.parametrize("form", ["plain", "compressed", "tls"])
 @pytest.mark.parametrize("collection", ["ordinary", "series"])
 def test_writes_without_a_reply_outlast_their_client(
-    mongod: MongodProcess, tmp_path: Path, form: str, collection: str
+    mongod: MongodProcess, tmp_path: Path, form: str, collection: str, *, resets: bool
 ) -> None:
     flags: list[str] = []
     if form == "tls":
@@ -88,7 +94,7 @@ def test_writes_without_a_reply_outlast_their_client(
         options = {"timeseries": {"timeField": "t"}} if collection == "series" else {}
         native.left.create_collection(collection, **options)
         if form == "plain":
-            send_and_leave(mongod.port, messages, wrap)
+            send_and_leave(mongod.port, messages, wrap, resets=resets)
             mongod.wait_until(lambda: stored(mongod.client, collection) == COUNT)
             native.left[collection].drop()
             native.left.create_collection(collection, **options)
@@ -101,7 +107,7 @@ def test_writes_without_a_reply_outlast_their_client(
         proxy.wait_until(lambda: stored(mongod.client, collection) == 1)
         mongod.pause()
         try:
-            send_and_leave(proxy.port, messages, wrap)
+            send_and_leave(proxy.port, messages, wrap, resets=resets)
             proxy.wait_until(lambda: open_connections(proxy) == 1, timeout_seconds=10)
         finally:
             mongod.resume()

@@ -18,7 +18,7 @@ from proxy.process.workers.channel import Channel, ChannelLost, Replier
 from proxy.process.workers.summed_readings import NOTHING, reading_from
 from proxy.process.workers.sums import Families
 
-PROGRAM: Final = "proxy.process.workers.worker"
+PROGRAM: Final = "proxy.process.workers.program"
 ASK_SECONDS: Final = 2.0
 """Time for an answer about what the worker has at hand; a scraper waits for it."""
 

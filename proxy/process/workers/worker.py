@@ -1,4 +1,4 @@
-"""The program of a worker: one of several processes that serve clients on sockets which the supervisor has opened.
+"""A worker: one of several processes that serve clients on sockets which the supervisor has opened.
 
 Everything that the supervisor knows comes through one channel: the settings first, later admin commands and questions.
 If the supervisor ends, the worker stops as at SIGTERM.
@@ -308,7 +308,3 @@ def main(descriptor: int) -> None:
         code = runner.run(work(descriptor, last_resort))
     drop_unwritten()
     sys.exit(code)
-
-
-if __name__ == "__main__":
-    main(int(sys.argv[1]))

@@ -47,7 +47,7 @@ class Listening:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.load_cert_chain(certificates.server)
         admission = Admission(Settings(), self.numbers)
-        self.listener = Listener(sockets, lambda: context, Echo, admission, self.tasks.spawn)
+        self.listener = Listener(sockets, lambda: context, lambda admitted: Echo(), admission, self.tasks.spawn)
 
     async def echoed(self, address: str) -> bytes:
         """What a client from this address hears when it says hello."""
@@ -140,7 +140,7 @@ async def listener_of(
 ) -> tuple[Listener, Admission, TaskSet]:
     tasks, admission = TaskSet(lambda error: None), Admission(Settings(), ConnectionNumbers())
     made = sockets or await Listener.listen("127.0.0.1", 0, 100)
-    return Listener(made, None, lambda: Seen(seen), admission, tasks.spawn, board), admission, tasks
+    return Listener(made, None, lambda admitted: Seen(seen), admission, tasks.spawn, board), admission, tasks
 
 
 async def test_connections_that_wait_are_accepted_before_the_socket_is_closed() -> None:

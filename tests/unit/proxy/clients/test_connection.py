@@ -4,6 +4,7 @@ import time
 from collections.abc import Callable
 
 import bson
+import pytest
 
 from proxy.clients.connection import READ_AHEAD_BYTES, STARTS_AT_ONCE, ClientConnection
 from proxy.clients.turns import TURN_SECONDS, TurnLimits, Turns
@@ -288,8 +289,24 @@ def test_half_a_command_of_a_client_that_has_left_is_dropped() -> None:
     assert (len(host.started), host.events) == (1, ["203.0.113.9", "left"])
 
 
-def test_a_client_that_is_cut_off_leaves_nothing_behind() -> None:
-    host, _ = left(SILENT * 3, ConnectionResetError())
+@pytest.mark.parametrize("error", [ConnectionResetError(), BrokenPipeError(), TimeoutError()], ids=repr)
+def test_a_client_that_is_cut_off_has_left_too(error: OSError) -> None:
+    """A server executes what it has received, however the connection ends."""
+    host, connection = left(SILENT * 3 + PING + SILENT, error)
+    for started in (2, 3):
+        connection.finish()
+        assert (len(host.started), host.events) == (started, ["203.0.113.9"])
+    connection.finish()
+    assert (len(host.started), host.events) == (3, ["203.0.113.9", "left"])
+
+
+def test_a_command_that_wants_a_reply_ends_with_a_client_that_is_cut_off() -> None:
+    host, _ = left(PING + SILENT, ConnectionResetError())
+    assert (len(host.started), host.events) == (1, ["203.0.113.9", "left"])
+
+
+def test_a_connection_that_ends_with_an_internal_error_goes_on_with_nothing() -> None:
+    host, _ = left(SILENT * 3, RuntimeError())
     assert (len(host.started), host.events) == (1, ["203.0.113.9", "left"])
 
 

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+import ssl
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
@@ -12,10 +13,25 @@ from prometheus_client import CollectorRegistry
 
 from proxy.clients import idle_clients
 from proxy.clients.server import Parts, Server
+from proxy.clients.tls import Newest
 from proxy.observe.metrics import Metrics
 from proxy.settings.table import Address, Settings
+from tests.support.certificates import Certificates
 from tests.support.mongod import MongodProcess
 from tests.support.raw_wire import command
+
+
+@pytest.fixture(scope="module")
+def certificates(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
+    return Certificates.make(tmp_path_factory.mktemp("certificates"))
+
+
+def tls_contexts(certificates: Certificates) -> tuple[ssl.SSLContext, ssl.SSLContext]:
+    """Of a listener and of its clients."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(certificates.server)
+    return context, ssl.create_default_context(cafile=str(certificates.authority))
+
 
 PING = command({"ping": 1, "$db": "admin"})
 
@@ -31,12 +47,12 @@ class View:
 
 @asynccontextmanager
 async def relaying(
-    mongod: MongodProcess, *, requires_login: bool = False, **options: Any
+    mongod: MongodProcess, *, requires_login: bool = False, tls: Newest | None = None, **options: Any
 ) -> AsyncIterator[tuple[Server, int, Metrics]]:
     metrics = Metrics(CollectorRegistry())
     parts = Parts(View(mongod), metrics, metrics.connections, requires_login=lambda: requires_login)
     server = Server(Settings(listen=Address("127.0.0.1", 0), **options), parts)
-    _, port = await server.start()
+    _, port = await server.start(tls)
     try:
         yield server, port, metrics
     finally:
@@ -74,6 +90,34 @@ async def test_clients_over_the_limit_are_turned_away(
         for reader, writer in kept:
             writer.write(PING)
             assert await reader.read(1000)
+            writer.close()
+
+
+@pytest.mark.parametrize("is_tls", [False, True], ids=["plain", "tls"])
+@pytest.mark.parametrize("limit", ["max_connections", "max_connections_per_address"])
+async def test_a_burst_of_exactly_the_limit_is_accepted_whole(
+    mongod: MongodProcess, limit: str, *, is_tls: bool, certificates: Certificates
+) -> None:
+    """A connection counts once, also in the moment between its handshake and its first command."""
+    context, client_context = tls_contexts(certificates) if is_tls else (None, None)
+    tls = (lambda: context) if context is not None else None
+    counted: list[int] = []
+    async with relaying(mongod, tls=tls, **{limit: 40}) as (server, port, metrics):
+        server.admission.on_change = counted.append
+
+        async def connected() -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+            name = "localhost" if is_tls else None
+            reader, writer = await asyncio.open_connection("127.0.0.1", port, ssl=client_context, server_hostname=name)
+            writer.write(PING)
+            assert await reader.read(1000)
+            return reader, writer
+
+        kept = await asyncio.gather(*(connected() for _ in range(40)))
+        assert max(counted) == 40
+        assert not any(metrics.connections.rejected.values())
+        assert await ask(port) == b""
+        assert sum(metrics.connections.rejected.values()) == 1
+        for _, writer in kept:
             writer.close()
 
 

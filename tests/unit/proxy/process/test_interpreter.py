@@ -7,8 +7,11 @@ import sys
 
 PROGRAM = """
 import gc, sys
-from proxy.process.interpreter import tune
+from proxy.process.interpreter import begin, tune
+begin()
+assert not gc.isenabled()
 tune()
+assert gc.isenabled()
 assert gc.get_threshold() == (10_000, 0, 50_000), gc.get_threshold()
 assert gc.get_freeze_count() > 1_000
 assert sys.getswitchinterval() < 0.001
