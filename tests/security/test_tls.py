@@ -13,7 +13,7 @@ from typing import Any
 
 import pymongo
 import pytest
-from pymongo.errors import ServerSelectionTimeoutError
+from pymongo.errors import OperationFailure, ServerSelectionTimeoutError
 
 from tests.support.certificates import Certificates
 from tests.support.mongod import MongodProcess
@@ -265,6 +265,36 @@ def test_bad_certificate_keeps_the_last_good_one(proxy_of: Any, files: Path) -> 
     proxy.signal(signal.SIGHUP)
     proxy.wait_until(lambda: proxy.log.count("keeping the previous ones") == 2)
     assert proxy.certificate() == shown
+
+
+@pytest.mark.parametrize("days", [(-10, -1), (5, 10)], ids=["expired", "not yet valid"])
+def test_certificate_out_of_its_dates_does_not_replace_the_one_in_use(
+    days: tuple[int, int], proxy_of: Any, certificates: Certificates, files: Path, server_directory: Path
+) -> None:
+    """As a mongod, which refuses to rotate to it; nobody who checks certificates could connect any more."""
+    now = dt.datetime.now(dt.UTC)
+    first, last = (now + dt.timedelta(days=each) for each in days)
+    wrong = certificates.issuer.issue_cert(LOOPBACK, "localhost", not_before=first, not_after=last)
+    native = files / "native.pem"
+    shutil.copy(certificates.server, native)
+    arguments = ["--tlsMode", "allowTLS", "--tlsCertificateKeyFile", str(native)]
+    arguments += ["--tlsCAFile", str(certificates.authority), "--tlsAllowConnectionsWithoutCertificates"]
+    server = MongodProcess(server_directory / f"rotating{days[0]}", arguments=arguments)
+    try:
+        with server.start().client() as client:
+            client.admin.command("rotateCertificates")
+            wrong.private_key_and_cert_chain_pem.write_to_path(native)
+            with pytest.raises(OperationFailure, match="expired or not yet valid"):
+                client.admin.command("rotateCertificates")
+    finally:
+        server.remove()
+    proxy = proxy_of()
+    shown = proxy.certificate()
+    wrong.private_key_and_cert_chain_pem.write_to_path(files / "server.pem")
+    proxy.signal(signal.SIGHUP)
+    proxy.wait_until(lambda: "keeping the previous ones" in proxy.log)
+    assert proxy.certificate() == shown
+    assert ping(proxy.connect(certificates.authority)) == "ok"
 
 
 def test_unusable_files_are_told_at_the_start(files: Path, mongod: MongodProcess) -> None:
