@@ -19,7 +19,7 @@ from tests.support.certificates import Certificates
 from tests.support.mongod import MongodProcess
 from tests.support.ports import LOOPBACK, free_port
 from tests.support.process import ProcessFailed
-from tests.support.proxy import ProxyProcess
+from tests.support.proxy import ProxyProcess, started
 from tests.support.raw_wire import command
 
 
@@ -303,26 +303,32 @@ def test_unusable_files_are_told_at_the_start(files: Path, mongod: MongodProcess
         TlsProxy(files, mongod.uri).start()
 
 
+class EncryptedMongod(MongodProcess):
+    """It lets nobody in without TLS and a certificate; ``files`` has those of its clients."""
+
+    def __init__(self, directory: Path, *, arguments: list[str], files: Path) -> None:
+        super().__init__(directory, arguments=arguments)
+        self._files = files
+
+    @property
+    def uri(self) -> str:
+        files = f"tlsCAFile={self._files}/ca.pem&tlsCertificateKeyFile={self._files}/client.pem"
+        return f"mongodb://{self.address}/?directConnection=true&tls=true&{files}"
+
+    def _answers(self) -> bool:
+        try:
+            with self.client(serverSelectionTimeoutMS=200) as client:
+                return bool(client.admin.command("ping"))
+        except ServerSelectionTimeoutError:
+            return False
+
+
 @pytest.fixture(scope="module")
 def encrypted_mongod(server_directory: Path, certificates: Certificates) -> Iterator[MongodProcess]:
     """A mongod that lets nobody in without TLS and a certificate."""
-
-    class EncryptedMongod(MongodProcess):
-        @property
-        def uri(self) -> str:
-            files = f"tlsCAFile={certificates.authority}&tlsCertificateKeyFile={certificates.client}"
-            return f"mongodb://{self.address}/?directConnection=true&tls=true&{files}"
-
-        def _answers(self) -> bool:
-            try:
-                with self.client(serverSelectionTimeoutMS=200) as client:
-                    return bool(client.admin.command("ping"))
-            except ServerSelectionTimeoutError:
-                return False
-
     arguments = ["--tlsMode", "requireTLS", "--tlsCertificateKeyFile", str(certificates.server)]
     arguments += ["--tlsCAFile", str(certificates.authority)]
-    server = EncryptedMongod(server_directory / "encrypted", arguments=arguments)
+    server = EncryptedMongod(server_directory / "encrypted", arguments=arguments, files=certificates.authority.parent)
     try:
         yield server.start()
     finally:
@@ -358,3 +364,38 @@ def test_backend_certificate_is_checked(encrypted_mongod: MongodProcess, tmp_pat
         invalid.start()
     finally:
         invalid.stop()
+
+
+def test_replaced_files_of_the_backend_are_used_without_restart(
+    certificates: Certificates, server_directory: Path, tmp_path: Path
+) -> None:
+    """The authority and all its certificates, on both sides: the old ones are refused from then on."""
+    newer = Certificates.make(tmp_path / "newer", "newer authority")
+    names = {"ca.pem": "authority", "server.pem": "server", "client.pem": "client"}
+    for name, kind in names.items():
+        shutil.copy(getattr(certificates, kind), tmp_path / name)
+    arguments = ["--tlsMode", "requireTLS", "--tlsCertificateKeyFile", str(tmp_path / "server.pem")]
+    arguments += ["--tlsCAFile", str(tmp_path / "ca.pem")]
+    server = EncryptedMongod(server_directory / "renewed", arguments=arguments, files=tmp_path)
+    try:
+        uri = server.start().uri
+        proxy = ProxyProcess(tmp_path, uri)
+        with server.client() as client, started(proxy), proxy.client(serverSelectionTimeoutMS=5_000) as before:
+            before.admin.command("ping")
+            for name, kind in names.items():
+                shutil.copy(getattr(newer, kind), tmp_path / name)
+            client.admin.command("rotateCertificates")
+            proxy.signal(signal.SIGHUP)
+            proxy.wait_until(lambda: "settings reloaded" in proxy.log)
+            before.admin.command("ping")
+            with proxy.client() as after:
+                after.db.c.insert_one({})
+                assert after.db.c.count_documents({}) == 1
+            assert "certificate files for the backend loaded" in proxy.log
+            (tmp_path / "client.pem").write_text("nonsense")
+            proxy.signal(signal.SIGHUP)
+            proxy.wait_until(lambda: "certificate files for the backend, keeping the previous ones" in proxy.log)
+            with proxy.client() as after:
+                assert after.db.c.count_documents({}) == 1
+    finally:
+        server.remove()
