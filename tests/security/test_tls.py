@@ -15,6 +15,7 @@ import pymongo
 import pytest
 from pymongo.errors import OperationFailure, ServerSelectionTimeoutError
 
+from proxy.process.exit_codes import ExitCode
 from tests.support.certificates import Certificates
 from tests.support.mongod import MongodProcess
 from tests.support.ports import LOOPBACK, free_port
@@ -301,6 +302,32 @@ def test_unusable_files_are_told_at_the_start(files: Path, mongod: MongodProcess
     (files / "server.pem").write_text("nonsense")
     with pytest.raises(ProcessFailed, match="tls_"):
         TlsProxy(files, mongod.uri).start()
+
+
+def test_handshake_that_stalls_does_not_hold_up_a_stop(proxy_of: Any, certificates: Certificates) -> None:
+    """The program that is started next would be waited for: an address may be checked by connecting to it."""
+    proxy = proxy_of("--shutdown-grace-seconds", "8")
+    with proxy.connect(certificates.authority) as client, socket.create_connection((LOOPBACK, proxy.port)) as stalled:
+        # It was accepted before this one.
+        client.admin.command("ping")
+        assert proxy.stop() == ExitCode.STOPPED
+        assert stalled.recv(1) == b""
+    assert "closing remaining client connections after the grace period" not in proxy.log
+
+
+def test_idle_client_that_does_not_read_does_not_hold_up_a_stop(proxy_of: Any, certificates: Certificates) -> None:
+    """As without TLS: a pooled connection reads that it was closed when it is used next, perhaps much later."""
+    proxy = proxy_of("--shutdown-grace-seconds", "20")
+    context = ssl.create_default_context(cafile=str(certificates.authority))
+    with (
+        socket.create_connection((LOOPBACK, proxy.port), timeout=60) as plain,
+        context.wrap_socket(plain, server_hostname="localhost", suppress_ragged_eofs=False) as idle,
+    ):
+        idle.sendall(command({"ping": 1, "$db": "admin"}))
+        assert idle.recv(4_096)
+        assert proxy.stop() == ExitCode.STOPPED
+        assert idle.recv(1) == b""
+    assert "closing remaining client connections after the grace period" not in proxy.log
 
 
 class EncryptedMongod(MongodProcess):
