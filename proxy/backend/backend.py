@@ -262,6 +262,11 @@ class Backend:
         """The TLS context for connections to the backend; ``None`` without TLS."""
         return self.pool.tls
 
+    def tls_contexts(self) -> list[ssl.SSLContext]:
+        """The TLS contexts in use. They may differ, because the driver's client may have been replaced."""
+        found = {id(each): each for each in (self.tls, context_of(self._calls.client)) if each is not None}
+        return list(found.values())
+
     @property
     def topology(self) -> Callable[[], TopologyDescription] | None:
         """The state of the replica set; ``None`` for a single server or a sharded cluster."""

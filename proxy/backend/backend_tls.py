@@ -1,15 +1,26 @@
-"""The TLS context that the options of a connection string ask for."""
+"""The TLS context that the options of a connection string ask for, and its files, which may be replaced."""
 
 from __future__ import annotations
 
+import asyncio
 import ssl
-from collections.abc import Mapping
-from typing import Any, cast
+from collections.abc import Callable, Collection, Mapping
+from pathlib import Path
+from typing import Any, Final, cast
 
+import structlog
 from pymongo import AsyncMongoClient
+from pymongo.errors import PyMongoError
+from pymongo.uri_parser import split_options
+
+log = structlog.get_logger(__name__)
 
 TLS_OPTIONS = ("tls", "ssl")
 """How the names of these options begin."""
+WATCH_SECONDS: Final = 5.0
+"""Interval at which the files are checked; a reload of the settings checks at once."""
+_CERTIFICATE: Final = "tlsCertificateKeyFile"
+_AUTHORITIES: Final = ("tlsCAFile", "tlsCRLFile")
 
 
 def tls_of(options: Mapping[str, Any]) -> ssl.SSLContext | None:
@@ -25,3 +36,68 @@ def tls_of(options: Mapping[str, Any]) -> ssl.SSLContext | None:
 def context_of(client: AsyncMongoClient[Any]) -> ssl.SSLContext | None:
     """The context of a client; the driver has no public way to it."""
     return cast("ssl.SSLContext | None", client.options.pool_options._ssl_context)  # noqa: SLF001
+
+
+class BackendFiles:
+    """The certificate files of a connection string, which are loaded again when they change.
+
+    Certificates of clients are often valid for days only. New files go into the contexts that are in use, so
+    connections that begin later have them. Authorities are only added: one that is no longer in the file is trusted
+    until the end. A key must be of the same kind as the one before (RSA, EC); else the one before may stay in use.
+    """
+
+    def __init__(self, uri: str, contexts: Callable[[], Collection[ssl.SSLContext]]) -> None:
+        """``contexts``: those in use, which were made from this connection string."""
+        options = split_options(uri.partition("?")[2], validate=False, warn=False) if "?" in uri else {}
+        self._options = {name: value for name, value in options.items() if name.lower().startswith(TLS_OPTIONS)}
+        known = {name.lower(): str(value) for name, value in self._options.items()}
+        self._certificate = known.get(_CERTIFICATE.lower())
+        self._password = known.get("tlscertificatekeyfilepassword")
+        self._authorities = [known[name.lower()] for name in _AUTHORITIES if name.lower() in known]
+        self._contexts = contexts
+        self._state = self.state()
+
+    def state(self) -> list[tuple[int, int, int]]:
+        """Values that change when a file is written or replaced."""
+        found = []
+        for path in (*([self._certificate] if self._certificate else []), *self._authorities):
+            try:
+                status = Path(path).stat()
+                found.append((status.st_ino, status.st_size, status.st_mtime_ns))
+            except OSError:
+                found.append((0, 0, 0))
+        return found
+
+    def reload(self) -> None:
+        """Load the files if they have changed; those that are not valid are logged, and change nothing."""
+        state = self.state()
+        if state == self._state:
+            return
+        self._state = state
+        try:
+            # A context that refuses a key has lost the one before, so another one tries first.
+            tls_of({**self._options, "tls": True})
+            for context in self._contexts():
+                self._load(context)
+        except (PyMongoError, OSError, ValueError) as error:
+            log.error(
+                "cannot load the new certificate files for the backend, keeping the previous ones", reason=str(error)
+            )
+            return
+        log.info("certificate files for the backend loaded")
+
+    def _load(self, context: ssl.SSLContext) -> None:
+        if self._certificate is not None:
+            context.load_cert_chain(self._certificate, None, self._password)
+        for path in self._authorities:
+            context.load_verify_locations(path)
+
+    async def watch(self) -> None:
+        """Reload when the files have changed and are then stable, so that no half-written file is read."""
+        seen = self._state
+        while self._state:
+            await asyncio.sleep(WATCH_SECONDS)
+            now = self.state()
+            if now == seen:
+                self.reload()
+            seen = now

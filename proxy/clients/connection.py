@@ -217,6 +217,11 @@ class ClientConnection(asyncio.Protocol):
             self._transport.close()
 
     @property
+    def is_closed(self) -> bool:
+        """Whether it was the proxy that closed the connection, which may still have to end."""
+        return self._is_closed
+
+    @property
     def exchange(self) -> Exchange | None:
         """The command in progress."""
         current = self._current

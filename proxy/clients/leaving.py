@@ -27,6 +27,9 @@ IDLE_SECONDS: Final = 1.5
 """Drivers check a connection before they use it if it was idle for a second."""
 PATIENCE_SECONDS: Final = 3.0
 """Time in which drivers have noticed that their monitoring connection was closed."""
+END_SECONDS: Final = 0.5
+"""Time in which a connection that was closed must end. With TLS, it ends when the client confirms that, which one that
+does not read does not."""
 LOOK_SECONDS: Final = 0.05
 
 Keep = Callable[[Session], bool]
@@ -76,11 +79,12 @@ class Leaving:
         """Wait until all have left but those to ``keep``.
 
         ``refuse`` is called after ``patience_seconds``, from when on no command is to be executed. ``arriving``: the
-        number of accepted clients that are not connected yet.
+        number of accepted clients that are not connected yet, which are waited for until then; some may never be.
         """
         until_seconds = self._now_seconds() + patience_seconds
         idle_seconds = min(IDLE_SECONDS, patience_seconds)
         is_patient = True
+        closed_at_seconds: dict[ClientConnection, float] = {}
         while True:
             self._interrupt(keep)
             now_seconds = self._now_seconds()
@@ -91,9 +95,13 @@ class Leaving:
             for client in self._clients:
                 if client.session is not None and keep(client.session):
                     staying += 1
+                elif client.is_closed:
+                    since_seconds = closed_at_seconds.setdefault(client, now_seconds)
+                    if now_seconds - since_seconds >= END_SECONDS and not client.unsent_bytes:
+                        client.abort()
                 elif is_idle(client, now_seconds, idle_seconds):
                     client.close()
-            if len(self._clients) == staying and not arriving():
+            if len(self._clients) == staying and not (is_patient and arriving()):
                 return
             await self._clients.changed(LOOK_SECONDS)
 

@@ -1,6 +1,7 @@
 """TLS for client connections, with certificate files that are reloaded when they change.
 
-Each connection gets the context of the newest valid files. Invalid files are logged, and the previous ones stay in use.
+Each connection gets the context of the newest valid files. Invalid files are logged, and the previous ones stay in use;
+so they do if the new certificate has expired or is not valid yet.
 TLS sessions belong to a context, so none is resumed after a reload: the client shows its certificate again.
 """
 
@@ -10,13 +11,15 @@ import asyncio
 import ssl
 from collections.abc import Callable
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
 import structlog
 
+from proxy.clients.certificate_dates import CertificateDates
 from proxy.clients.handshakes import WatchedHandshake
-from proxy.clients.tls_faults import fault
+from proxy.clients.tls_faults import fault, refused
 from proxy.settings.config import ConfigurationError
 from proxy.settings.table import Settings
 
@@ -105,6 +108,9 @@ class ListenerTls:
             self._newest = options.context()
         except (OSError, ValueError) as error:
             raise ConfigurationError([_fault(options, error)]) from None
+        self._dates = CertificateDates.of(options.certificate)
+        self._refused: CertificateDates | None = None
+        """Of the certificate that was not taken because of them."""
 
     def newest(self) -> ssl.SSLContext:
         """The context for a connection that begins now."""
@@ -117,24 +123,48 @@ class ListenerTls:
         if wanted == self._options:
             # Files that are not valid are not tried again until they change.
             self._state = state
+        self._refused = None
         try:
-            self._newest = wanted.context()
+            read = wanted.context()
         except (OSError, ValueError) as error:
             log.error("cannot load the new certificate files, keeping the previous ones", reason=_fault(wanted, error))
             return False
+        dates = CertificateDates.of(wanted.certificate)
+        trouble = dates.trouble(datetime.now(UTC)) if dates is not None else ""
+        # The one in use may expire, and other files are replaced after that.
+        if trouble and dates != self._dates:
+            self._refused = dates
+            reason = refused(wanted.certificate, trouble)
+            log.error("cannot load the new certificate files, keeping the previous ones", reason=reason)
+            return False
+        self._newest, self._dates = read, dates
         self._options, self._state = wanted, state
         log.info("certificate files loaded", certificate=str(wanted.certificate))
         return True
 
     async def watch(self) -> None:
-        """Reload when the files have changed and are then stable, so that no half-written file is read."""
+        """Reload when the files have changed and are then stable, so that no half-written file is read.
+
+        Also when a certificate that was not valid yet becomes so.
+        """
         seen = self._state
+        self._warn()
         while True:
             await asyncio.sleep(WATCH_SECONDS)
             now = self._options.state()
-            if now != self._state and now == seen:
+            if now == seen and (now != self._state or self._has_become_valid()):
                 self.reload()
             seen = now
+
+    def _has_become_valid(self) -> bool:
+        return self._refused is not None and not self._refused.trouble(datetime.now(UTC))
+
+    def _warn(self) -> None:
+        """Say so if clients will not accept the certificate that the process starts with."""
+        if self._dates is not None and (trouble := self._dates.trouble(datetime.now(UTC))):
+            log.warning(
+                "clients that check certificates cannot connect", reason=refused(self._options.certificate, trouble)
+            )
 
 
 def _fault(options: TlsOptions, error: OSError | ValueError) -> str:

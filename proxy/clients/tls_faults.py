@@ -29,6 +29,11 @@ def fault(certificate: Path, key: Path | None, authorities: Path | None, error: 
     return _invalid("tls_certificate_file", certificate, _words(error))
 
 
+def refused(certificate: Path, trouble: str) -> str:
+    """As ``fault``, for a certificate that could be loaded."""
+    return _invalid("tls_certificate_file", certificate, trouble)
+
+
 def _unreadable(files: dict[str, Path | None]) -> str:
     for name, path in files.items():
         try:

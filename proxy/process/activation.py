@@ -44,7 +44,7 @@ def given_sockets(environment: MutableMapping[str, str]) -> GivenSockets:
     Removes the variables, which are not for child processes. Raises ``ConfigurationError``.
     """
     pid, count, names = (environment.pop(name, "") for name in _VARIABLES)
-    if pid != str(os.getpid()) or not count.isdigit() or count == "0":
+    if pid != str(os.getpid()) or not count.isdecimal() or count == "0":
         return {}
     named = names.split(":") if names else []
     descriptors = range(FIRST_DESCRIPTOR, FIRST_DESCRIPTOR + int(count))

@@ -21,6 +21,7 @@ from catalog.namespaces import Namespace, VirtualCollection
 from catalog.ports import Clock
 from catalog.write_costs import WriteCosts
 from proxy.backend.backend import Backend
+from proxy.backend.backend_tls import BackendFiles
 from proxy.backend.namespace_registry import NamespaceRegistry
 from proxy.clients.ruled_creation import RuledCreation
 from proxy.inserts.ingest import InsertHandler
@@ -87,6 +88,7 @@ class Assembly:
     limits: LimitBook
     access_mode: AccessMode
     ids: ProcessIds
+    backend_files: BackendFiles
 
     async def close(self, patience_seconds: float) -> None:
         """Complete commits and join parts as far as ``patience_seconds`` allow, then disconnect from the backend."""
@@ -158,6 +160,7 @@ async def assemble(
         limits=_limit(LimitBook(metrics.limited), ingest, settings),
         access_mode=mode,
         ids=ids,
+        backend_files=BackendFiles(settings.backend or "", backend.tls_contexts),
     )
 
 
@@ -176,7 +179,8 @@ def _limit(limits: LimitBook, ingest: InsertHandler, settings: Settings) -> Limi
 
 
 def follow_settings(assembly: Assembly, settings: Settings) -> None:
-    """Apply the reloadable ones of these settings."""
+    """Apply the reloadable ones of these settings, and load changed certificate files for the backend."""
+    assembly.backend_files.reload()
     assembly.authorisation.refresh_seconds = settings.roles_refresh_seconds
     assembly.backend.registry.refresh_seconds = settings.namespace_refresh_seconds
     if assembly.ruled is not None:

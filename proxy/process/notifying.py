@@ -6,12 +6,17 @@ import os
 import socket
 import time
 from collections.abc import Callable, MutableMapping
+from typing import Final
 
 import structlog
 
 log = structlog.get_logger(__name__)
 
 _VARIABLE = "NOTIFY_SOCKET"
+
+READY_SECONDS: Final = 0.5
+"""How long a service manager that is busy is waited for: without ``READY=1``, the unit would be starting for ever."""
+_READY: Final = "READY=1"
 
 
 class Notifier:
@@ -27,7 +32,7 @@ class Notifier:
     def ready(self) -> None:
         """Clients are served."""
         self._is_ready = True
-        self._send("READY=1\nSTATUS=serving clients")
+        self._send(f"{_READY}\nSTATUS=serving clients")
 
     def waits(self, reason: str) -> None:
         """Clients cannot be served yet."""
@@ -50,14 +55,15 @@ class Notifier:
         try:
             reload()
         finally:
-            self._send("READY=1")
+            self._send(_READY)
 
     def _send(self, text: str) -> None:
         if not self._address:
             return
         try:
             with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sender:
-                sender.setblocking(False)
+                sender.settimeout(READY_SECONDS if text.startswith(_READY) else 0.0)
                 sender.sendto(text.encode(), self._address)
         except OSError as error:
-            log.warning("cannot notify the service manager", socket=self._address, reason=error.strerror)
+            reason = error.strerror or "it does not read"
+            log.warning("cannot notify the service manager", socket=self._address, reason=reason)

@@ -161,6 +161,7 @@ def _background(
     """What runs as long as clients are served."""
     yield LoopWatch(metrics.held).run
     yield partial(_watch_backend, assembly, metrics, server)
+    yield assembly.backend_files.watch
     if assembly.in_parts is not None:
         yield from assembly.in_parts.work()
     if assembly.compressing is not None:

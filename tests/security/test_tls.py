@@ -13,13 +13,14 @@ from typing import Any
 
 import pymongo
 import pytest
-from pymongo.errors import ServerSelectionTimeoutError
+from pymongo.errors import OperationFailure, ServerSelectionTimeoutError
 
+from proxy.process.exit_codes import ExitCode
 from tests.support.certificates import Certificates
 from tests.support.mongod import MongodProcess
 from tests.support.ports import LOOPBACK, free_port
 from tests.support.process import ProcessFailed
-from tests.support.proxy import ProxyProcess
+from tests.support.proxy import ProxyProcess, started
 from tests.support.raw_wire import command
 
 
@@ -267,32 +268,94 @@ def test_bad_certificate_keeps_the_last_good_one(proxy_of: Any, files: Path) -> 
     assert proxy.certificate() == shown
 
 
+@pytest.mark.parametrize("days", [(-10, -1), (5, 10)], ids=["expired", "not yet valid"])
+def test_certificate_out_of_its_dates_does_not_replace_the_one_in_use(
+    days: tuple[int, int], proxy_of: Any, certificates: Certificates, files: Path, server_directory: Path
+) -> None:
+    """As a mongod, which refuses to rotate to it; nobody who checks certificates could connect any more."""
+    now = dt.datetime.now(dt.UTC)
+    first, last = (now + dt.timedelta(days=each) for each in days)
+    wrong = certificates.issuer.issue_cert(LOOPBACK, "localhost", not_before=first, not_after=last)
+    native = files / "native.pem"
+    shutil.copy(certificates.server, native)
+    arguments = ["--tlsMode", "allowTLS", "--tlsCertificateKeyFile", str(native)]
+    arguments += ["--tlsCAFile", str(certificates.authority), "--tlsAllowConnectionsWithoutCertificates"]
+    server = MongodProcess(server_directory / f"rotating{days[0]}", arguments=arguments)
+    try:
+        with server.start().client() as client:
+            client.admin.command("rotateCertificates")
+            wrong.private_key_and_cert_chain_pem.write_to_path(native)
+            with pytest.raises(OperationFailure, match="expired or not yet valid"):
+                client.admin.command("rotateCertificates")
+    finally:
+        server.remove()
+    proxy = proxy_of()
+    shown = proxy.certificate()
+    wrong.private_key_and_cert_chain_pem.write_to_path(files / "server.pem")
+    proxy.signal(signal.SIGHUP)
+    proxy.wait_until(lambda: "keeping the previous ones" in proxy.log)
+    assert proxy.certificate() == shown
+    assert ping(proxy.connect(certificates.authority)) == "ok"
+
+
 def test_unusable_files_are_told_at_the_start(files: Path, mongod: MongodProcess) -> None:
     (files / "server.pem").write_text("nonsense")
     with pytest.raises(ProcessFailed, match="tls_"):
         TlsProxy(files, mongod.uri).start()
 
 
+def test_handshake_that_stalls_does_not_hold_up_a_stop(proxy_of: Any, certificates: Certificates) -> None:
+    """The program that is started next would be waited for: an address may be checked by connecting to it."""
+    proxy = proxy_of("--shutdown-grace-seconds", "8")
+    with proxy.connect(certificates.authority) as client, socket.create_connection((LOOPBACK, proxy.port)) as stalled:
+        # It was accepted before this one.
+        client.admin.command("ping")
+        assert proxy.stop() == ExitCode.STOPPED
+        assert stalled.recv(1) == b""
+    assert "closing remaining client connections after the grace period" not in proxy.log
+
+
+def test_idle_client_that_does_not_read_does_not_hold_up_a_stop(proxy_of: Any, certificates: Certificates) -> None:
+    """As without TLS: a pooled connection reads that it was closed when it is used next, perhaps much later."""
+    proxy = proxy_of("--shutdown-grace-seconds", "20")
+    context = ssl.create_default_context(cafile=str(certificates.authority))
+    with (
+        socket.create_connection((LOOPBACK, proxy.port), timeout=60) as plain,
+        context.wrap_socket(plain, server_hostname="localhost", suppress_ragged_eofs=False) as idle,
+    ):
+        idle.sendall(command({"ping": 1, "$db": "admin"}))
+        assert idle.recv(4_096)
+        assert proxy.stop() == ExitCode.STOPPED
+        assert idle.recv(1) == b""
+    assert "closing remaining client connections after the grace period" not in proxy.log
+
+
+class EncryptedMongod(MongodProcess):
+    """It lets nobody in without TLS and a certificate; ``files`` has those of its clients."""
+
+    def __init__(self, directory: Path, *, arguments: list[str], files: Path) -> None:
+        super().__init__(directory, arguments=arguments)
+        self._files = files
+
+    @property
+    def uri(self) -> str:
+        files = f"tlsCAFile={self._files}/ca.pem&tlsCertificateKeyFile={self._files}/client.pem"
+        return f"mongodb://{self.address}/?directConnection=true&tls=true&{files}"
+
+    def _answers(self) -> bool:
+        try:
+            with self.client(serverSelectionTimeoutMS=200) as client:
+                return bool(client.admin.command("ping"))
+        except ServerSelectionTimeoutError:
+            return False
+
+
 @pytest.fixture(scope="module")
 def encrypted_mongod(server_directory: Path, certificates: Certificates) -> Iterator[MongodProcess]:
     """A mongod that lets nobody in without TLS and a certificate."""
-
-    class EncryptedMongod(MongodProcess):
-        @property
-        def uri(self) -> str:
-            files = f"tlsCAFile={certificates.authority}&tlsCertificateKeyFile={certificates.client}"
-            return f"mongodb://{self.address}/?directConnection=true&tls=true&{files}"
-
-        def _answers(self) -> bool:
-            try:
-                with self.client(serverSelectionTimeoutMS=200) as client:
-                    return bool(client.admin.command("ping"))
-            except ServerSelectionTimeoutError:
-                return False
-
     arguments = ["--tlsMode", "requireTLS", "--tlsCertificateKeyFile", str(certificates.server)]
     arguments += ["--tlsCAFile", str(certificates.authority)]
-    server = EncryptedMongod(server_directory / "encrypted", arguments=arguments)
+    server = EncryptedMongod(server_directory / "encrypted", arguments=arguments, files=certificates.authority.parent)
     try:
         yield server.start()
     finally:
@@ -328,3 +391,38 @@ def test_backend_certificate_is_checked(encrypted_mongod: MongodProcess, tmp_pat
         invalid.start()
     finally:
         invalid.stop()
+
+
+def test_replaced_files_of_the_backend_are_used_without_restart(
+    certificates: Certificates, server_directory: Path, tmp_path: Path
+) -> None:
+    """The authority and all its certificates, on both sides: the old ones are refused from then on."""
+    newer = Certificates.make(tmp_path / "newer", "newer authority")
+    names = {"ca.pem": "authority", "server.pem": "server", "client.pem": "client"}
+    for name, kind in names.items():
+        shutil.copy(getattr(certificates, kind), tmp_path / name)
+    arguments = ["--tlsMode", "requireTLS", "--tlsCertificateKeyFile", str(tmp_path / "server.pem")]
+    arguments += ["--tlsCAFile", str(tmp_path / "ca.pem")]
+    server = EncryptedMongod(server_directory / "renewed", arguments=arguments, files=tmp_path)
+    try:
+        uri = server.start().uri
+        proxy = ProxyProcess(tmp_path, uri)
+        with server.client() as client, started(proxy), proxy.client(serverSelectionTimeoutMS=5_000) as before:
+            before.admin.command("ping")
+            for name, kind in names.items():
+                shutil.copy(getattr(newer, kind), tmp_path / name)
+            client.admin.command("rotateCertificates")
+            proxy.signal(signal.SIGHUP)
+            proxy.wait_until(lambda: "settings reloaded" in proxy.log)
+            before.admin.command("ping")
+            with proxy.client() as after:
+                after.db.c.insert_one({})
+                assert after.db.c.count_documents({}) == 1
+            assert "certificate files for the backend loaded" in proxy.log
+            (tmp_path / "client.pem").write_text("nonsense")
+            proxy.signal(signal.SIGHUP)
+            proxy.wait_until(lambda: "certificate files for the backend, keeping the previous ones" in proxy.log)
+            with proxy.client() as after:
+                assert after.db.c.count_documents({}) == 1
+    finally:
+        server.remove()

@@ -19,12 +19,21 @@ class Client:
         self.session: Session | None = session()
         self.is_busy = is_busy
         self.received_bytes = 0
+        self.unsent_bytes = 0
+        self.is_closed = False
+        self.confirms = True
         self.active_at_seconds = active_at_seconds
         self._world = world
         world.roster.enter(cast("ClientConnection", self))
 
     def close(self) -> None:
+        self.is_closed = True
         self._world.closed.append(self)
+        if self.confirms:
+            self._world.roster.leave(cast("ClientConnection", self))
+
+    def abort(self) -> None:
+        self._world.aborted.append(self)
         self._world.roster.leave(cast("ClientConnection", self))
 
 
@@ -34,6 +43,7 @@ class World:
     def __init__(self) -> None:
         self.roster = Roster()
         self.closed: list[Client] = []
+        self.aborted: list[Client] = []
         self.now_seconds = 100.0
         self.events: list[object] = []
         self.leaving = Leaving(self.roster, self.interrupt, self.now)
@@ -65,6 +75,22 @@ async def test_idle_clients_are_closed_and_others_are_waited_for() -> None:
     assert ("refuse", 160.0) not in world.events
 
 
+async def test_connection_that_does_not_end_is_aborted_when_everything_is_sent() -> None:
+    world = World()
+    silent, slow = Client(world), Client(world)
+    silent.confirms = slow.confirms = False
+    slow.unsent_bytes = 7
+    waiting = asyncio.create_task(world.leaving.all_left(60.0, world.refuse))
+    async with asyncio.timeout(20):
+        while world.events.count("interrupt") < 6:  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+    assert set(world.closed) == {silent, slow}
+    assert world.aborted == [silent]
+    slow.unsent_bytes = 0
+    await waiting
+    assert world.aborted == [silent, slow]
+
+
 async def test_commands_are_refused_after_a_while() -> None:
     world = World()
     busy = Client(world, is_busy=True)
@@ -89,6 +115,14 @@ async def test_who_stays_and_who_arrives() -> None:
     await waiting
     assert world.closed == []
     assert not nobody_stays(session())
+
+
+async def test_who_arrives_is_waited_for_only_while_commands_are_executed() -> None:
+    """A handshake may stall, and its first command would be refused."""
+    world = World()
+    async with asyncio.timeout(20):
+        await world.leaving.all_left(2.0, world.refuse, arriving=lambda: 1)
+    assert [event for event in world.events if event != "interrupt"] == [("refuse", 102.0)]
 
 
 def test_what_is_idle() -> None:

@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 import shutil
 import ssl
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 import trustme
+from structlog.testing import capture_logs
 
 from proxy.clients.tls import ListenerTls, TlsOptions
 from proxy.settings.config import ConfigurationError
@@ -119,6 +121,56 @@ async def test_files_in_use_are_watched_after_others_were_not_valid(
         while shown(tls) == before:  # noqa: ASYNC110
             await asyncio.sleep(0.01)
     watching.cancel()
+
+
+def issued(path: Path, authority: trustme.CA, first: timedelta, last: timedelta) -> None:
+    """A certificate that is valid between these times from now."""
+    now = datetime.now(UTC)
+    leaf = authority.issue_cert("localhost", not_before=now + first, not_after=now + last)
+    leaf.private_key_and_cert_chain_pem.write_to_path(path)
+
+
+async def test_certificate_that_is_not_valid_yet_is_used_when_it_is(
+    made: Certificates, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The clock may also have been wrong: nobody needs to write the file again."""
+    monkeypatch.setattr("proxy.clients.tls.WATCH_SECONDS", 0.01)
+    path = tmp_path / "server.pem"
+    shutil.copy(made.server, path)
+    tls = ListenerTls(options(path))
+    before = shown(tls)
+    issued(path, made.issuer, timedelta(seconds=2), timedelta(days=1))
+    assert not tls.reload()
+    assert shown(tls) == before
+    watching = asyncio.create_task(tls.watch())
+    async with asyncio.timeout(10):
+        while shown(tls) == before:  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+    watching.cancel()
+
+
+async def test_start_with_an_expired_certificate_is_told(made: Certificates, tmp_path: Path) -> None:
+    path = tmp_path / "server.pem"
+    issued(path, made.issuer, timedelta(days=-2), timedelta(days=-1))
+    with capture_logs() as logs:
+        watching = asyncio.create_task(ListenerTls(options(path)).watch())
+        await asyncio.sleep(0)
+        watching.cancel()
+    assert [each["event"] for each in logs] == ["clients that check certificates cannot connect"]
+    assert logs[0]["reason"].startswith(f"tls_certificate_file = '{path}' is not valid: the certificate has expired on")
+
+
+def test_certificate_in_use_that_has_expired_does_not_keep_new_authorities_out(
+    made: Certificates, tmp_path: Path
+) -> None:
+    path, authorities = tmp_path / "server.pem", tmp_path / "ca.pem"
+    issued(path, made.issuer, timedelta(days=-2), timedelta(days=-1))
+    shutil.copy(made.authority, authorities)
+    tls = ListenerTls(options(path, tls_ca_file=authorities))
+    before = tls.newest()
+    authorities.write_bytes(Certificates.make(tmp_path / "newer").authority.read_bytes())
+    assert tls.reload()
+    assert tls.newest() is not before
 
 
 def test_state_changes_when_a_file_does(made: Certificates, tmp_path: Path) -> None:

@@ -78,7 +78,8 @@ def test_what_is_wrong_is_named_with_the_remedy(kinds: str, names: str, problem:
 def test_sockets_of_another_process_are_ignored() -> None:
     assert given("tcp", "listen", "1") == "{}"
     assert given_sockets({}) == {}
-    assert given_sockets({"LISTEN_PID": str(os.getpid()), "LISTEN_FDS": "0"}) == {}
+    for number in ("0", "-1", "²"):
+        assert given_sockets({"LISTEN_PID": str(os.getpid()), "LISTEN_FDS": number}) == {}
 
 
 def test_descriptor_that_is_not_open_is_named() -> None:

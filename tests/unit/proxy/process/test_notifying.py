@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import socket
+import threading
 from collections.abc import Iterator
+from itertools import count
 from pathlib import Path
 
 import pytest
@@ -55,6 +57,41 @@ def test_a_reload_is_told_only_while_clients_are_served(listening: tuple[socket.
     with pytest.raises(BlockingIOError):
         receiver.recv(1000)
     assert reloads == ["starting", "stopping"]
+
+
+def filled(named: str) -> int:
+    """Send as many messages as the queue takes; returns their number."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as others:
+        others.setblocking(False)
+        for sent in count():
+            try:
+                others.sendto(b"STATUS=", named.replace("@", "\0"))
+            except BlockingIOError:
+                return sent
+    raise AssertionError
+
+
+def test_a_busy_service_manager_is_waited_for(listening: tuple[socket.socket, str]) -> None:
+    """Without ``READY=1``, the unit would be starting for ever."""
+    receiver, named = listening
+    sent = filled(named)
+    told: list[str] = []
+    receiver.setblocking(True)
+    # It looks only when the notifier is about to wait.
+    reading = threading.Timer(0.05, lambda: told.extend(receiver.recv(1000).decode() for _ in range(sent + 1)))
+    reading.start()
+    Notifier({"NOTIFY_SOCKET": named}).ready()
+    reading.join(10)
+    assert told[-1].startswith("READY=1\n")
+
+
+def test_a_service_manager_that_hangs_is_not_waited_for_long(listening: tuple[socket.socket, str]) -> None:
+    _, named = listening
+    filled(named)
+    with capture_logs() as logs:
+        Notifier({"NOTIFY_SOCKET": named}).ready()
+    assert [entry["event"] for entry in logs] == ["cannot notify the service manager"]
+    assert logs[0]["reason"]
 
 
 def test_without_a_service_manager_nothing_happens_and_a_broken_one_is_logged() -> None:
