@@ -26,22 +26,25 @@ class Entry:
 class CoalescedCommand:
     """One insert with the documents of many writers."""
 
-    __slots__ = ("collection", "entries", "is_doubtful", "is_ordered", "number", "write_concern")
+    __slots__ = ("collection", "entries", "is_doubtful", "is_last_try", "is_ordered", "number", "write_concern")
 
     def __init__(
         self,
         collection: VirtualCollection,
         write_concern: WriteConcern,
         entries: Sequence[Entry],
-        number: Any,
         *,
         is_ordered: bool = True,
+        is_last_try: bool = False,
     ) -> None:
+        """``is_last_try``: its documents were refused in an unordered command, maybe because of others."""
         self.collection = collection
         self.write_concern = write_concern
         self.entries = entries
         """Those whose writers wait."""
-        self.number = number
+        self.number: Any = None
+        """What makes it repeatable, from when it is sent; see ``NativeStore``."""
+        self.is_last_try = is_last_try
         self.is_ordered = is_ordered
         self.is_doubtful = False
 
@@ -50,6 +53,17 @@ class CoalescedCommand:
         entries, self.entries = self.entries, ()
         for entry in entries:
             entry.writer.settle((entry.number,), error, None)
+
+    def leave_withdrawn(self, error: CommandError) -> bool:
+        """Statements that were withdrawn meanwhile get this error, and leave it; returns whether others are left."""
+        left: list[Entry] = []
+        for entry in self.entries:
+            if getattr(entry.writer, "is_withdrawn", False):
+                entry.writer.settle((entry.number,), error, None)
+            else:
+                left.append(entry)
+        self.entries = left
+        return bool(self.entries)
 
     def doubt(self, error: CommandError, now_seconds: float) -> dict[int, DoubtfulWriter]:
         """The writers get this error; those that still need the outcome, by the position of their document."""

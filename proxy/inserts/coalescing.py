@@ -27,6 +27,7 @@ from catalog.buckets.write_batch import CombineKey, DoubtfulWriter, Writer
 from catalog.commit.commit_tasks import CommitTasks
 from catalog.commit.committer import CommitterMetrics, CommitterOptions
 from catalog.commit.precedence import Precedence
+from catalog.commit.statements import withdrawn
 from catalog.errors import BackendUnavailable, CommandError
 from catalog.internal_errors import internal_error
 from catalog.namespaces import Namespace, VirtualCollection
@@ -37,11 +38,15 @@ WHOLE_DOCUMENTS: Final = 64
 """This many documents are not divided among rounds. Smaller commands would cost more for each document."""
 ROUNDS: Final = 2
 """Rounds in progress, as a multiple of ``rounds_in_flight``; rounds of buckets are a single command for more rows."""
+AGAIN_DOCUMENTS: Final = 16
+"""This many documents that an unordered command has refused share an ordered one, which each error ends."""
 LONGEST_PURSUIT_SECONDS: Final = 600.0
 """How long a command is sent again; servers remember its number for 30 minutes."""
 DOUBTS_LIMIT_BYTES: Final = 64 * 1024 * 1024
 """Maximum size of the documents that are pursued beyond the deadline of their writers."""
 PURSUIT_SLICE_SECONDS: Final = 5.0
+_BAD_VALUE: Final = 2
+_NO_TIME: Final = "must be present and contain a valid BSON UTC datetime value"
 PAUSE_SECONDS: Final = 0.1
 
 
@@ -209,42 +214,74 @@ class Coalescer:
             del self._lanes[lane.key]
 
     async def _commit(self, lane: _Lane, entries: Sequence[Entry]) -> None:
-        command = CoalescedCommand(lane.collection, lane.write_concern, entries, self._store.next_number())
+        first = CoalescedCommand(lane.collection, lane.write_concern, entries)
+        commands = [first]
         deadline_seconds = entries[0].since_seconds + self._options().server_selection_timeout_seconds
         self.metrics.statements += len(entries)
+        told: CommandError = BackendUnavailable("the proxy is shutting down", code=91)
         try:
-            outcome = await self._resolved(command, deadline_seconds)
-            if isinstance(outcome, Applied) and command.is_ordered and outcome.errors:
-                command = self._rest(command, outcome)
-                if not command.entries:
-                    return
-                outcome = await self._resolved(command, deadline_seconds)
-            if isinstance(outcome, Unknown):
-                self._doubt(command, outcome.error)
-            else:
-                self._settle(command, outcome)
-        except asyncio.CancelledError:
-            command.fail(BackendUnavailable("the proxy is shutting down", code=91))
-            raise
+            while commands:
+                command = commands[0]
+                if command is not first and not command.leave_withdrawn(withdrawn()):
+                    del commands[0]
+                    continue
+                command.number = self._store.next_number()
+                commands[:1] = self._follow_up(command, await self._resolved(command, deadline_seconds))
         except Exception as error:  # noqa: BLE001 - reported; writers must not wait for ever
             self.metrics.failures += 1
             told = internal_error("inserting measurements", error)
             self._report(error)
-            command.fail(told)
+        finally:
+            for command in commands:
+                command.fail(told)
 
-    def _rest(self, command: CoalescedCommand, outcome: Applied) -> CoalescedCommand:
+    def _follow_up(self, command: CoalescedCommand, outcome: BulkOutcome) -> list[CoalescedCommand]:
+        """Settle what is known of a command; returns those for the documents that must be sent in another one."""
+        if isinstance(outcome, Unknown):
+            self._doubt(command, outcome.error)
+        elif isinstance(outcome, Rejected) or not outcome.errors:
+            self._settle(command, outcome)
+        elif command.is_ordered:
+            return self._rest(command, outcome)
+        else:
+            return self._refused(command, outcome)
+        return []
+
+    def _rest(self, command: CoalescedCommand, outcome: Applied) -> list[CoalescedCommand]:
         """Settle what an ordered command has executed; returns the command for what comes after the first error.
 
         The ``n`` of an ordered insert may count documents that were not executed (W95).
         """
         first = min(outcome.errors)
         entries, command.entries = command.entries, command.entries[: first + 1]
-        rest = CoalescedCommand(command.collection, command.write_concern, entries[first + 1 :], None, is_ordered=False)
-        acknowledgement = outcome.acknowledgement
-        self._settle(command, Applied(first, {first: outcome.errors[first]}, acknowledgement))
-        if rest.entries:
-            rest.number = self._store.next_number()
-        return rest
+        self._settle(command, Applied(first, {first: outcome.errors[first]}, outcome.acknowledgement))
+        if not entries[first + 1 :]:
+            return []
+        return [self._another(command, entries[first + 1 :], is_ordered=command.is_last_try)]
+
+    def _refused(self, command: CoalescedCommand, outcome: Applied) -> list[CoalescedCommand]:
+        """Settle an unordered command; returns ordered ones for the documents that may be refused because of others.
+
+        An error in a bucket is the error of all documents that an unordered insert, or several at the same moment, puts
+        into it (W66).
+        """
+        entries, errors = command.entries, outcome.errors
+        fits = outcome.matched + len(errors) == len(entries)
+        if command.is_last_try or not fits or all(map(_is_of_the_document, errors.values())):
+            self._settle(command, outcome)
+            return []
+        again = [entries[position] for position, error in errors.items() if not _is_of_the_document(error)]
+        settled = [each for each in enumerate(entries) if each[0] not in errors or _is_of_the_document(errors[each[0]])]
+        command.entries = [entry for _, entry in settled]
+        kept = {place: errors[position] for place, (position, _) in enumerate(settled) if position in errors}
+        self._settle(command, Applied(outcome.matched, kept, outcome.acknowledgement))
+        starts = range(0, len(again), AGAIN_DOCUMENTS)
+        return [self._another(command, again[start : start + AGAIN_DOCUMENTS], is_ordered=True) for start in starts]
+
+    @staticmethod
+    def _another(command: CoalescedCommand, entries: Sequence[Entry], *, is_ordered: bool) -> CoalescedCommand:
+        collection, write_concern = command.collection, command.write_concern
+        return CoalescedCommand(collection, write_concern, entries, is_ordered=is_ordered, is_last_try=is_ordered)
 
     async def _resolved(self, command: CoalescedCommand, deadline_seconds: float) -> BulkOutcome:
         """Send a command, again while its outcome is unknown and there is time."""
@@ -346,6 +383,11 @@ class Coalescer:
         """Wait until no insert is in progress; those after ``patience_seconds`` are cancelled, and it is false."""
         linger_seconds = self._options().linger_seconds
         return await self._tasks.drain(lambda: self.documents_ready > 0, linger_seconds, patience_seconds)
+
+
+def _is_of_the_document(error: CommandError) -> bool:
+    """Whether a server has refused a document before it looked for a bucket (W96)."""
+    return error.code == _BAD_VALUE and error.message.endswith(_NO_TIME)
 
 
 def _unknown(error: CommandError) -> BackendUnavailable:

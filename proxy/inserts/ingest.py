@@ -73,6 +73,7 @@ class InsertHandler:
         self.pending = Pending(max_pending_bytes, max_pending_measurements)
         self._held = HeldInserts(self.pending, committer.is_over)
         self._in_catalog = CatalogStaging(catalog, committer, statements, self.slices)
+        self.native.relays_distant_times = self._in_catalog.will_hold_distant_times
         self._staging: Staging = self._in_catalog
         self.small: SmallInserts | None = None
         """Set if small inserts may be coalesced although others are staged in the catalog."""
@@ -389,6 +390,7 @@ class AskedInsert:
         if latest is not None and latest.number == number and latest.is_native:
             # Another process has relayed it, whatever this one does with such inserts.
             count = len(documents)
+            ingest.relay_unseen(template.collection, documents)
         else:
             count = ingest.documents_to_relay(exchange, template, documents, 0, size_bytes, session, number)
         if count:

@@ -57,11 +57,15 @@ class NativeInserts:
         """Documents of inserts that the backend has carried out itself, or refused."""
         self.fewest_bytes = strategy.fewest_bytes
         """The size of documents below which ``takes`` is always 0."""
+        self.relays_distant_times: Callable[[VirtualCollection], None] = lambda collection: None
+        """Called with the collection of a retry that is relayed and may have times of which reads must know (Q12)."""
 
     def coalesce(self, *, is_on: bool) -> None:
         """Whether inserts that are not relayed are coalesced from now on."""
         self.coalesces = is_on
-        self.fewest_bytes = 1 if is_on else self._strategy.fewest_bytes
+        if is_on:
+            # It stays so: retries of small inserts that were relayed must be relayed, too.
+            self.fewest_bytes = 1
 
     def takes(
         self,
@@ -83,18 +87,17 @@ class NativeInserts:
         """
         if self.coalesces:
             return self._relays(exchange, collection, size_bytes, pieces, start, session, txn_number, ordered=ordered)
-        if size_bytes < self._strategy.fewest_bytes:
-            return 0
-        is_native = self._strategy.way(collection, size_bytes) is InsertPath.NATIVE
-        if self.rates is not None and self.rates.concern(exchange, collection.namespace.database):
-            # The backend would not let them wait.
-            is_native = False
         client = (session, exchange.session.identity)
         tried = self.tried(client, txn_number)
-        if tried is not Tried.NOBODY:
+        if tried is Tried.BACKEND:
             # A retry takes the way of the first try, whose statements are recorded there.
-            is_native = tried is Tried.BACKEND
-        if not is_native:
+            if not count_plain(pieces, start, collection):
+                self.relays_distant_times(collection)
+            return _count(pieces, start, size_bytes)
+        if tried is not Tried.NOBODY or self._strategy.way(collection, size_bytes) is not InsertPath.NATIVE:
+            return 0
+        if self.rates is not None and self.rates.concern(exchange, collection.namespace.database):
+            # The backend would not let them wait.
             return 0
         # The catalog refuses invalid times as the server does, and knows then that there are distant ones (Q12). It
         # stores an undefined meta value as null; a server stores it as it is, and cannot read the collection then.
@@ -169,6 +172,8 @@ class NativeInserts:
     def begin(self, exchange: Exchange, collection: VirtualCollection, count: int, size_bytes: int) -> None:
         """Count and measure an insert of ``count`` documents and ``size_bytes`` that is about to be relayed."""
         self.measurements += count
+        # Small ones are relayed if another process has tried them natively; they may be sent again.
+        self.fewest_bytes = min(self.fewest_bytes, size_bytes)
         self.measure(exchange, collection, size_bytes)
 
     def measure(self, exchange: Exchange, collection: VirtualCollection, size_bytes: int) -> None:

@@ -26,6 +26,7 @@ from tests.support.wanted import SERVER
 START = datetime(2024, 5, 1, tzinfo=UTC)
 CLIENTS = 24
 EACH = 15
+ARRAY_UNDER_INDEX = 5930501
 TIMESERIES_DELETES_ARE_REFUSED = "72 Time-series deletes are not enabled"
 
 
@@ -107,6 +108,31 @@ def test_w63_inserts_of_many_clients_are_few_commands_and_each_gets_its_errors(
     assert stored == {100 * writer + number for writer in range(CLIENTS) for number in range(EACH) if number % 5 != 4}
     assert commands < CLIENTS * EACH / 2
     assert lingering.metrics()["tsproxy_coalesced_measurements_total"] >= len(stored)
+
+
+def test_w66_what_the_server_finds_in_a_bucket_is_told_to_its_writer_only(
+    lingering: ProxyProcess, db_name: str
+) -> None:
+    """An index of a measurement allows no arrays, which some of the writers of a bucket have."""
+    start = Barrier(CLIENTS)
+    with lingering.client(maxPoolSize=CLIENTS) as client, ThreadPoolExecutor(CLIENTS) as threads:
+        made(client, db_name).create_index("v")
+
+        def write(writer: int) -> list[tuple[bool, int | None]]:
+            start.wait()
+            told: list[tuple[bool, int | None]] = []
+            for number in range(EACH):
+                is_bad = writer % 4 == 0 and number % 2 == 0
+                try:
+                    client[db_name].x.insert_one({**row(100 * writer + number, 1), "v": [1] if is_bad else 1})
+                    told.append((is_bad, None))
+                except WriteError as error:
+                    told.append((is_bad, error.code))
+            return told
+
+        results = [each for told in threads.map(write, range(CLIENTS)) for each in told]
+        assert set(results) == {(False, None), (True, ARRAY_UNDER_INDEX)}
+        assert client[db_name].x.count_documents({}) == results.count((False, None))
 
 
 @pytest.mark.parametrize("count", [2, 12])

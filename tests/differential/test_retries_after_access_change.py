@@ -21,6 +21,8 @@ from tests.support.proxy import ProxyProcess
 
 START = datetime(2024, 5, 1, tzinfo=UTC)
 TIMESERIES = {"timeField": "t", "metaField": "m"}
+REGULAR_CHECK_SECONDS = 60.0
+"""More than the interval in which the proxy looks again whether the server allows access to buckets."""
 Row = Mapping[str, Any]
 
 
@@ -31,9 +33,17 @@ def rows(count: int, text: str = "") -> list[Row]:
     ]
 
 
-def sent(client: pymongo.MongoClient[Any], name: str, session: Any, documents: Sequence[Row], *, ordered: bool) -> Row:
-    """The reply to a command that is the first of its session, each time."""
-    command = {"insert": "x", "documents": documents, "ordered": ordered, "txnNumber": bson.Int64(1)}
+def sent(
+    client: pymongo.MongoClient[Any],
+    name: str,
+    session: Any,
+    documents: Sequence[Row],
+    *,
+    ordered: bool,
+    number: int = 1,
+) -> Row:
+    """The reply to a command with this number in its session, by default the first one, each time."""
+    command = {"insert": "x", "documents": documents, "ordered": ordered, "txnNumber": bson.Int64(number)}
     reply: Row = client[name].command({**command}, session=session, check=False)
     return {field: reply[field] for field in ("n", "ok", "writeErrors", "code") if field in reply}
 
@@ -129,3 +139,44 @@ def test_w102_access_that_changes_while_the_proxy_runs(
                     assert stored(replica_set, db_name) == documents
     finally:
         proxy.stop()
+
+
+def test_w102_access_to_buckets_that_comes_back_while_the_proxy_runs(
+    replica_set: MongodProcess, tmp_path: Path, db_name: str
+) -> None:
+    """What the server has executed natively it recognises, also a small insert, and one with times before 1970."""
+    proxy = ProxyProcess(tmp_path, replica_set.uri, flags=["--timeseries-access", "auto"]).start()
+    names = {kind: f"{db_name}_{number}" for number, kind in enumerate((*KINDS, "early"))}
+    batches = {kind: (make(), ordered) for kind, (make, ordered) in KINDS.items()}
+    batches["early"] = [{**row, "t": row["t"].replace(year=1969)} for row in rows(5)], True
+    try:
+        with proxy.client(retryWrites=False) as client:
+            for name in "xy":
+                client[db_name].create_collection(name, timeseries=TIMESERIES)
+            sessions = {kind: client.start_session() for kind in batches}
+
+            def access() -> str:
+                return str(client.admin.command("buildInfo")["tsproxy"]["access"])
+
+            def send(kind: str) -> None:
+                documents, ordered = batches[kind]
+                reply = sent(client, names[kind], sessions[kind], documents, ordered=ordered, number=2)
+                assert (kind, reply) == (kind, {"n": len(documents), "ok": 1.0})
+                assert stored(replica_set, names[kind]) == documents, kind
+
+            namespace = f"{db_name}.system.buckets.y"
+            with failing(replica_set, failCommands=["insert", "update", "find"], errorCode=491, namespace=namespace):
+                client[db_name].command({"insert": "y", "documents": rows(1)}, check=False)
+                proxy.wait_until(lambda: access() == "native")
+                for kind in batches:
+                    client[names[kind]].create_collection("x", timeseries=TIMESERIES)
+                    # Only the first statements of a session are looked for in the collection.
+                    assert sent(client, db_name, sessions[kind], rows(1), ordered=True)["n"] == 1
+                    send(kind)
+            proxy.wait_until(lambda: access() == "buckets", REGULAR_CHECK_SECONDS)
+            for kind in (*batches, *batches):
+                send(kind)
+    finally:
+        proxy.stop()
+        for name in names.values():
+            replica_set.shared_client.drop_database(name)

@@ -83,6 +83,11 @@ BEFORE_6_0: Mapping[str, str] = {
         f"test_refused_neighbours.py::test_w66_only_the_writer_of_what_is_refused_fails[{bad}]": "V1: no such indexes"
         for bad in (1, 4)
     },
+    **{
+        "test_native_access.py::"
+        f"test_w66_what_the_server_finds_in_a_bucket_is_told_to_its_writer_only[{server}]": "V1: no such indexes"
+        for server in ("mongod", "replica_set")
+    },
     "test_latest.py::test_q23_one_bucket_of_each_series_is_unpacked": "V2: $top is a matter of 5.2",
     "test_strict_api.py::test_cursors_of_strict_clients": _STRICT,
     "test_strict_api.py::test_strict_drivers_read_in_transactions": _STRICT,

@@ -10,7 +10,7 @@ from tests.support.catalog_parts import RememberingWriter, virtual
 
 def command(*writers: RememberingWriter) -> CoalescedCommand:
     entries = [Entry(writer, 7, b"", 0.0) for writer in writers]
-    return CoalescedCommand(virtual(), WriteConcern(), entries, None)
+    return CoalescedCommand(virtual(), WriteConcern(), entries)
 
 
 def test_a_failure_is_told_once() -> None:

@@ -15,7 +15,7 @@ from catalog.commit.statements import Statement, StatementLog, Transaction
 from catalog.errors import BackendUnavailable, CommandError
 from catalog.identity import identity_of
 from catalog.ports import Acknowledgement, Applied, Rejected, Unknown
-from proxy.inserts.coalescing import Coalescer
+from proxy.inserts.coalescing import AGAIN_DOCUMENTS, Coalescer
 from tests.support.catalog_parts import KEY, ManualClock, RememberingWriter, virtual
 from tests.support.committer_bench import Behind, LoopClock
 from tests.support.eventually import eventually
@@ -143,7 +143,8 @@ async def test_a_command_has_limits(limits: RoundLimits) -> None:
     assert list(writer.codes) == [0, 1, 2, 3, 4]
 
 
-NO_TIME = CommandError(2, "no time")
+NO_TIME = CommandError(2, "'t' must be present and contain a valid BSON UTC datetime value")
+IN_BUCKET = CommandError(5930501, "Indexed measurement field contains an array value")
 
 
 async def test_each_writer_gets_its_own_errors() -> None:
@@ -160,6 +161,50 @@ async def test_each_writer_gets_its_own_errors() -> None:
     assert [each and each.fields for each in first.acknowledgements] == [{"opTime": 1}, None]
     assert [each and each.fields for each in second.acknowledgements] == [{"opTime": 2}, None, {"opTime": 2}]
     assert bench.coalescer.metrics.measurements == 3
+
+
+async def test_w66_what_an_unordered_command_refuses_may_be_refused_because_of_others() -> None:
+    """In order, each document has its own errors; those that were found before a bucket was are its own already."""
+    bench = Bench(
+        Applied(6, {0: IN_BUCKET}, Acknowledgement()),
+        Applied(1, {0: NO_TIME, 2: IN_BUCKET, 3: IN_BUCKET, 4: IN_BUCKET}, Acknowledgement()),
+        Applied(1, {1: IN_BUCKET}, Acknowledgement()),
+    )
+    writers = [bench.insert(document) for document in (b"bad", b"early", b"b", b"c", b"bad", b"d")]
+    await bench.rest()
+    assert bench.store.sent[2:] == [[b"c", b"bad", b"d"], [b"d"]]
+    assert bench.store.ordered == [True, False, True, True]
+    assert bench.store.numbers == bench.store.free == [1, 2, 3, 4]
+    assert [writer.codes[0] for writer in writers] == [5930501, 2, None, None, 5930501, None]
+    assert bench.coalescer.metrics.measurements == 3
+
+
+async def test_w66_many_refused_documents_are_not_all_sent_again_at_each_error() -> None:
+    refused = Applied(0, dict.fromkeys(range(2 * AGAIN_DOCUMENTS + 1), IN_BUCKET), Acknowledgement())
+    bench = Bench(LOST, refused)
+    writer = bench.insert(*(b"%d" % number for number in range(2 * AGAIN_DOCUMENTS + 1)))
+    await bench.rest()
+    assert [len(documents) for documents in bench.store.sent[2:]] == [AGAIN_DOCUMENTS, AGAIN_DOCUMENTS, 1]
+    assert set(writer.codes.values()) == {None}
+
+
+async def test_w66_a_last_try_whose_reply_was_lost_is_the_last() -> None:
+    bench = Bench(
+        LOST, *(Applied(0, {0: IN_BUCKET}, Acknowledgement()), LOST) * 2, ending := Applied(1, {}, Acknowledgement())
+    )
+    writer = bench.insert(b"a")
+    await bench.rest()
+    assert bench.store.ordered == [True, False, True, False]
+    assert (writer.codes, bench.store.answers) == ({0: 5930501}, [LOST, ending])
+
+
+async def test_an_exception_in_a_later_command_leaves_no_writer_waiting() -> None:
+    refused = Applied(0, dict.fromkeys(range(2 * AGAIN_DOCUMENTS), IN_BUCKET), Acknowledgement())
+    bench = Bench(LOST, refused, RuntimeError("broken"))
+    writer = bench.insert(*(b"%d" % number for number in range(2 * AGAIN_DOCUMENTS)))
+    await bench.rest()
+    assert set(writer.codes.values()) == {1}
+    assert len(writer.codes) == 2 * AGAIN_DOCUMENTS
 
 
 @pytest.mark.parametrize("documents", [(b"a",), (b"a", b"b", b"c")])
@@ -201,7 +246,7 @@ async def test_a_refusal_concerns_all() -> None:
 
 async def test_w127_a_lost_reply_is_asked_for_again_under_the_same_number() -> None:
     not_sent = Rejected(BackendUnavailable("cannot reach the backend"))
-    bench = Bench(LOST, not_sent, Applied(0, {0: CommandError(2, "no time")}, Acknowledgement()))
+    bench = Bench(LOST, not_sent, Applied(0, {0: NO_TIME}, Acknowledgement()))
     writer = bench.insert(b"a")
     await bench.rest()
     assert bench.store.numbers == [1, 1, 1]
@@ -307,3 +352,32 @@ async def test_w102_statements_that_are_withdrawn_are_not_sent() -> None:
     assert list(withdrawn.codes.values()) == [89]
     assert other.codes == {}
     assert bench.coalescer.documents_ready == 1
+
+
+async def test_w102_statements_that_are_withdrawn_are_not_sent_after_an_error_of_others() -> None:
+    bench = Bench(Applied(3, {0: IN_BUCKET}, Acknowledgement()))
+    bench.store.gate.clear()
+    writer, other = RememberingWriter(), RememberingWriter()
+    bench.insert(b"bad")
+    transaction, waiting = statement(writer)
+    bench.coalescer.add(virtual(), KEY, waiting, 0, b"1")
+    bench.coalescer.add(virtual(), KEY, other, 0, b"2")
+    await eventually(lambda: len(bench.store.sent) == 1)
+    transaction.is_withdrawn = True
+    bench.store.gate.set()
+    await bench.rest()
+    assert bench.store.sent[1:] == [[b"2"]]
+    assert (list(writer.codes.values()), other.codes) == ([89], {0: None})
+
+
+async def test_w102_nothing_is_sent_if_all_that_follows_is_withdrawn() -> None:
+    bench = Bench(Applied(2, {0: IN_BUCKET}, Acknowledgement()))
+    bench.store.gate.clear()
+    bench.insert(b"bad")
+    transaction, waiting = statement(RememberingWriter())
+    bench.coalescer.add(virtual(), KEY, waiting, 0, b"1")
+    await eventually(lambda: len(bench.store.sent) == 1)
+    transaction.is_withdrawn = True
+    bench.store.gate.set()
+    await bench.rest()
+    assert len(bench.store.sent) == 1

@@ -7,6 +7,7 @@ import pytest
 
 from catalog.commit.restart_dedup import RestartDedup
 from catalog.commit.statements import StatementLog
+from catalog.namespaces import VirtualCollection
 from proxy.inserts.native_inserts import LARGE_BYTES, NativeInserts, Tried
 from proxy.inserts.write_strategy import FEWEST_BYTES, InsertPath, Mode, WriteStrategy
 from proxy.request.exchange import Exchange
@@ -43,10 +44,16 @@ class Inserts:
         }
         self.chosen = InsertPath.NATIVE
 
+    @staticmethod
+    def exchange() -> Exchange:
+        return Exchange(session(), FakeClient(), Message.from_bytes(message()), Told())
+
+    @property
+    def chosen_one(self) -> NativeInserts:
+        return self._natives[self.chosen]
+
     def takes(self, *documents: bytes, txn_number: int | None = None, ordered: bool = True) -> int:
-        exchange = Exchange(session(), FakeClient(), Message.from_bytes(message()), Told())
-        data = b"".join(documents)
-        native = self._natives[self.chosen]
+        exchange, native, data = self.exchange(), self.chosen_one, b"".join(documents)
         count = native.takes(
             exchange, self.collection, len(data), (b"before" + data,), 6, SESSION, txn_number, ordered=ordered
         )
@@ -139,7 +146,33 @@ def test_small_inserts_are_coalesced_unless_their_order_counts(
     assert inserts.native.fewest_bytes == 1
     assert inserts.takes(*documents, ordered=ordered) == count
     inserts.native.coalesce(is_on=False)
-    assert inserts.native.fewest_bytes == FEWEST_BYTES
+    assert inserts.takes(*documents, ordered=ordered) == 0
+
+
+@pytest.mark.parametrize("documents", [(SMALL, SMALL), (DISTANT, SMALL), (SMALL, bson.encode({}))])
+def test_w102_what_was_relayed_is_relayed_again_when_nothing_is_coalesced_any_more(
+    documents: tuple[bytes, ...],
+) -> None:
+    """However small it is, and whatever the catalog would have to see: only the backend knows what it has executed."""
+    inserts = Coalescing()
+    distant: list[VirtualCollection] = []
+    inserts.native.relays_distant_times = distant.append
+    inserts.statements.transaction(CLIENT, 3).written.add(0)
+    assert inserts.takes(*documents, txn_number=4) == 2
+    inserts.native.coalesce(is_on=False)
+    assert inserts.native.fewest_bytes == 1
+    assert inserts.takes(*documents, txn_number=4) == 2
+    assert bool(distant) == (documents != (SMALL, SMALL))
+    assert inserts.takes(*documents, txn_number=5) == 0
+
+
+def test_w102_what_another_process_has_relayed_may_be_sent_again() -> None:
+    inserts = Inserts()
+    inserts.chosen = InsertPath.CATALOG
+    native = inserts.chosen_one
+    assert native.fewest_bytes == FEWEST_BYTES
+    native.begin(inserts.exchange(), inserts.collection, 1, len(SMALL))
+    assert native.fewest_bytes == len(SMALL)
 
 
 def test_where_the_setting_wants_native_inserts_none_are_coalesced() -> None:
@@ -155,8 +188,9 @@ def test_what_the_account_may_not_insert_is_up_to_the_client() -> None:
 @pytest.mark.parametrize("damaged", [b"\x05\0\0", b"\xff\xff\xff\x7f" + bytes(10), bytes(8)])
 def test_what_are_no_documents_is_not_relayed_without_parsing(damaged: bytes) -> None:
     inserts = Coalescing()
-    exchange = Exchange(session(), FakeClient(), Message.from_bytes(message()), Told())
-    count = inserts.native.takes(exchange, inserts.collection, len(damaged), (damaged,), 0, SESSION, None, ordered=True)
+    count = inserts.native.takes(
+        inserts.exchange(), inserts.collection, len(damaged), (damaged,), 0, SESSION, None, ordered=True
+    )
     assert count == 0
 
 
