@@ -39,7 +39,7 @@ from proxy.request.times import Times, WaitKind
 from proxy.upstream.connection import UpstreamLost
 from proxy.upstream.not_primary import NOT_PRIMARY_CODES, not_primary
 from rewrite.bucket_writes import is_unacknowledged
-from rewrite.commands.refused import REFUSED, refuse_always
+from rewrite.commands.refused import refuse_always, would_cap_buckets
 from rewrite.plan import (
     GUESS_FAILED,
     Cursor,
@@ -88,7 +88,7 @@ class TranslateHandler:
         if command.name == "getMore":
             with times.at_backend():
                 return await self._more(session, command)
-        if command.name in REFUSED and command.namespace.is_buckets:
+        if would_cap_buckets(command.name, command.namespace, self.context.profile):
             with times.at_backend():
                 await self._check_rights(session, command)
         try:

@@ -20,13 +20,18 @@ def _onto_capped(request: Request) -> Plan:
     return PassThrough()
 
 
+def would_cap_buckets(name: str, namespace: Namespace, profile: Profile) -> bool:
+    """Whether a command would make a capped collection of buckets, on a server that has buckets."""
+    return name in REFUSED and namespace.is_buckets and profile.has_native_timeseries
+
+
 def refuse_always(name: str, namespace: Namespace, profile: Profile) -> None:
     """Raise ``CommandError`` for what is refused even if the command cannot be decoded.
 
     166: such a command on buckets, if the server has them. 115: see ``refuse_timeseries``; a ``create`` is rewritten
     only if it has the option.
     """
-    if name in REFUSED and namespace.is_buckets and profile.has_native_timeseries:
+    if would_cap_buckets(name, namespace, profile):
         raise CommandError(166, f"Namespace {namespace.logical} is a timeseries collection")
     refuse_timeseries(name, namespace, profile)
 

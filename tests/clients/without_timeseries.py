@@ -18,6 +18,8 @@ from tests.support.twins import Twins
 from tests.support.versions import server
 
 VERSION = "4.4.2"
+FEW_CLIENTS = ("--max-connections", "100")
+"""Whatever limit of open files this machine has, no warning says that it is too low."""
 
 
 @pytest.fixture(scope="module")
@@ -40,9 +42,8 @@ def old(tmp_path_factory: pytest.TempPathFactory) -> Iterator[GuardedMongod]:
 def proxied(tmp_path_factory: pytest.TempPathFactory, old: GuardedMongod) -> Iterator[ProxyProcess]:
     """A tsproxy in front of it, which would like to write in parts."""
     uri = old.uri_of("proxy", PASSWORD, "admin")
-    with started(
-        ProxyProcess(tmp_path_factory.mktemp("proxy"), uri, flags=["--write-strategy", "in_parts"])
-    ) as process:
+    flags = ["--write-strategy", "in_parts", *FEW_CLIENTS]
+    with started(ProxyProcess(tmp_path_factory.mktemp("proxy"), uri, flags=flags)) as process:
         yield process
 
 
@@ -86,7 +87,7 @@ def test_the_proxy_is_ready_and_says_it(proxied: ProxyProcess, twins: Twins) -> 
 
 
 def test_the_doctor_says_it(old: GuardedMongod) -> None:
-    done = tsproxy("doctor", "--json", "--backend", old.uri_of("proxy", PASSWORD, "admin"))
+    done = tsproxy("doctor", "--json", *FEW_CLIENTS, "--backend", old.uri_of("proxy", PASSWORD, "admin"))
     assert done.returncode == 0, done.stdout + done.stderr
     found = {each["check"]: each for each in json.loads(done.stdout)["checks"]}
     assert [name for name, each in found.items() if each["severity"] == "warning"] == ["timeseries"]
