@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import ssl
 from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
@@ -13,12 +12,12 @@ from pymongo import AsyncMongoClient
 from pymongo.errors import PyMongoError
 from pymongo.uri_parser import split_options
 
+from proxy.settings.file_state import WATCH_SECONDS, state_of, watch
+
 log = structlog.get_logger(__name__)
 
 TLS_OPTIONS = ("tls", "ssl")
 """How the names of these options begin."""
-WATCH_SECONDS: Final = 5.0
-"""Interval at which the files are checked; a reload of the settings checks at once."""
 _CERTIFICATE: Final = "tlsCertificateKeyFile"
 _AUTHORITIES: Final = ("tlsCAFile", "tlsCRLFile")
 
@@ -54,23 +53,13 @@ class BackendFiles:
         self._certificate = known.get(_CERTIFICATE.lower())
         self._password = known.get("tlscertificatekeyfilepassword")
         self._authorities = [known[name.lower()] for name in _AUTHORITIES if name.lower() in known]
+        self._paths = [Path(path) for path in (self._certificate, *self._authorities) if path]
         self._contexts = contexts
-        self._state = self.state()
-
-    def state(self) -> list[tuple[int, int, int]]:
-        """Values that change when a file is written or replaced."""
-        found = []
-        for path in (*([self._certificate] if self._certificate else []), *self._authorities):
-            try:
-                status = Path(path).stat()
-                found.append((status.st_ino, status.st_size, status.st_mtime_ns))
-            except OSError:
-                found.append((0, 0, 0))
-        return found
+        self._state = state_of(self._paths)
 
     def reload(self) -> None:
         """Load the files if they have changed; those that are not valid are logged, and change nothing."""
-        state = self.state()
+        state = state_of(self._paths)
         if state == self._state:
             return
         self._state = state
@@ -94,10 +83,5 @@ class BackendFiles:
 
     async def watch(self) -> None:
         """Reload when the files have changed and are then stable, so that no half-written file is read."""
-        seen = self._state
-        while self._state:
-            await asyncio.sleep(WATCH_SECONDS)
-            now = self.state()
-            if now == seen:
-                self.reload()
-            seen = now
+        if self._paths:
+            await watch(lambda: state_of(self._paths), lambda _: self.reload(), WATCH_SECONDS)

@@ -7,7 +7,6 @@ TLS sessions belong to a context, so none is resumed after a reload: the client 
 
 from __future__ import annotations
 
-import asyncio
 import ssl
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -21,12 +20,10 @@ from proxy.clients.certificate_dates import CertificateDates
 from proxy.clients.handshakes import WatchedHandshake
 from proxy.clients.tls_faults import fault, refused
 from proxy.settings.config import ConfigurationError
+from proxy.settings.file_state import WATCH_SECONDS, FileState, state_of, watch
 from proxy.settings.table import Settings
 
 log = structlog.get_logger(__name__)
-
-WATCH_SECONDS: Final = 5.0
-"""Interval at which the files are checked; a reload of the settings checks at once."""
 
 HANDSHAKE_SECONDS: Final = 10.0
 """Maximum duration of a handshake."""
@@ -40,8 +37,6 @@ _CLIENT_CERTIFICATES: Final = {
 
 Newest = Callable[[], ssl.SSLContext]
 """Gives the context for a connection that begins now."""
-
-_State = tuple[tuple[int, int, int], ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,17 +75,9 @@ class TlsOptions:
         context.verify_mode = _CLIENT_CERTIFICATES[self.client_certificates]
         return context
 
-    def state(self) -> _State:
-        """Values that change when a file is written or replaced."""
-        found = []
-        for path in (self.certificate, self.key, self.authorities):
-            if path is not None:
-                try:
-                    status = path.stat()
-                    found.append((status.st_ino, status.st_size, status.st_mtime_ns))
-                except OSError:
-                    found.append((0, 0, 0))
-        return tuple(found)
+    def state(self) -> FileState:
+        """The state of the files."""
+        return state_of(path for path in (self.certificate, self.key, self.authorities) if path is not None)
 
 
 def _no_password() -> str:
@@ -147,14 +134,16 @@ class ListenerTls:
 
         Also when a certificate that was not valid yet becomes so.
         """
-        seen = self._state
         self._warn()
-        while True:
-            await asyncio.sleep(WATCH_SECONDS)
-            now = self._options.state()
-            if now == seen and (now != self._state or self._has_become_valid()):
-                self.reload()
-            seen = now
+        await watch(self._state_now, self._reload_if_needed, WATCH_SECONDS)
+
+    def _state_now(self) -> FileState:
+        """Of the files that are in use now; a reload may name others."""
+        return self._options.state()
+
+    def _reload_if_needed(self, state: FileState) -> None:
+        if state != self._state or self._has_become_valid():
+            self.reload()
 
     def _has_become_valid(self) -> bool:
         return self._refused is not None and not self._refused.trouble(datetime.now(UTC))

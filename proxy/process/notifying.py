@@ -32,7 +32,7 @@ class Notifier:
     def ready(self) -> None:
         """Clients are served."""
         self._is_ready = True
-        self._send(f"{_READY}\nSTATUS=serving clients")
+        self._send(f"{_READY}\nSTATUS=serving clients", READY_SECONDS)
 
     def waits(self, reason: str) -> None:
         """Clients cannot be served yet."""
@@ -55,14 +55,14 @@ class Notifier:
         try:
             reload()
         finally:
-            self._send(_READY)
+            self._send(_READY, READY_SECONDS)
 
-    def _send(self, text: str) -> None:
+    def _send(self, text: str, wait_seconds: float = 0.0) -> None:
         if not self._address:
             return
         try:
             with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sender:
-                sender.settimeout(READY_SECONDS if text.startswith(_READY) else 0.0)
+                sender.settimeout(wait_seconds)
                 sender.sendto(text.encode(), self._address)
         except OSError as error:
             reason = error.strerror or "it does not read"

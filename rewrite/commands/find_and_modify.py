@@ -19,7 +19,13 @@ from rewrite.bucket_writes import (
     Talk,
 )
 from rewrite.commands.schema import cleared_by_direct_write
-from rewrite.commands.write_command import reads_from_the_primary, selection_of, was_executed, write_nothing
+from rewrite.commands.write_command import (
+    cluster_times,
+    reads_from_the_primary,
+    selection_of,
+    was_executed,
+    write_nothing,
+)
 from rewrite.plan import Dialogue, Document, PassThrough, Plan, Request, StepGenerator
 from rewrite.removal import ATTEMPTS, Found, changed_repeatedly, find_one, first_of, read, remove_found
 from rewrite.stages.draft import Stage
@@ -83,8 +89,7 @@ def _remove(request: Request, selection: Selection) -> StepGenerator:
     if "writeConcernError" in removal.acknowledged:
         reply["writeConcernError"] = removal.acknowledged["writeConcernError"]
     reply["ok"] = 1.0
-    times = ("$clusterTime", "operationTime")
-    return reply | {name: removal.acknowledged[name] for name in times if name in removal.acknowledged}
+    return reply | cluster_times(removal.acknowledged)
 
 
 def _remove_once(

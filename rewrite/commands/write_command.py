@@ -17,9 +17,9 @@ from rewrite.commands.schema import cleared_by_direct_write
 from rewrite.plan import Dialogue, Document, PassThrough, Plan, Request, StepGenerator
 from rewrite.statements import Statements, need_rewriting, statement_of
 
-COMMON_FIELDS: Final = ("maxTimeMS", "comment")
+_COMMON_FIELDS: Final = ("maxTimeMS", "comment")
 _SHARED_FIELDS: Final = frozenset(
-    {"ordered", "writeConcern", "let", "comment", "maxTimeMS", "bypassDocumentValidation", "readConcern"}
+    {*_COMMON_FIELDS, "ordered", "writeConcern", "let", "bypassDocumentValidation", "readConcern"}
 )
 
 
@@ -141,7 +141,12 @@ def _reply(counts: Mapping[str, int], errors: Sequence[Document], acknowledged: 
     if "writeConcernError" in acknowledged:
         reply["writeConcernError"] = acknowledged["writeConcernError"]
     reply["ok"] = 1.0
-    return reply | {name: acknowledged[name] for name in ("$clusterTime", "operationTime") if name in acknowledged}
+    return reply | cluster_times(acknowledged)
+
+
+def cluster_times(acknowledged: Mapping[str, Any]) -> Document:
+    """The last fields of a reply, if the backend has told them."""
+    return {name: acknowledged[name] for name in ("$clusterTime", "operationTime") if name in acknowledged}
 
 
 def selection_of(
@@ -155,7 +160,7 @@ def selection_of(
         collation=options.get("collation") or None,
         hint=options.get("hint"),
         let=request.body.get("let"),
-        common={name: request.body[name] for name in COMMON_FIELDS if name in request.body},
+        common={name: request.body[name] for name in _COMMON_FIELDS if name in request.body},
     )
 
 

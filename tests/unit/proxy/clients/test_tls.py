@@ -67,6 +67,21 @@ def test_versions_and_client_certificates_follow_the_settings(made: Certificates
     assert options(made.server).context().minimum_version is ssl.TLSVersion.TLSv1_2
 
 
+def in_use(made: Certificates, directory: Path) -> tuple[Path, ListenerTls, bytes]:
+    """A certificate file that may be replaced, the context that has it, and the certificate."""
+    path = directory / "server.pem"
+    shutil.copy(made.server, path)
+    tls = ListenerTls(options(path))
+    return path, tls, shown(tls)
+
+
+async def another_is_shown(tls: ListenerTls, before: bytes) -> None:
+    """Wait until the certificate is another one."""
+    async with asyncio.timeout(10):
+        while shown(tls) == before:  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+
+
 @pytest.mark.parametrize("content", ["", "nonsense", None], ids=["empty", "nonsense", "missing"])
 def test_unusable_file_at_the_start(content: str | None, tmp_path: Path) -> None:
     path = tmp_path / "server.pem"
@@ -92,10 +107,7 @@ def test_key_with_a_passphrase_is_refused_rather_than_asked_for(made: Certificat
 
 
 def test_new_files_are_shown_after_a_reload_and_bad_ones_never(made: Certificates, tmp_path: Path) -> None:
-    path = tmp_path / "server.pem"
-    shutil.copy(made.server, path)
-    tls = ListenerTls(options(path))
-    before = shown(tls)
+    path, tls, before = in_use(made, tmp_path)
     newer = Certificates.make(tmp_path / "newer")
     path.write_bytes(newer.server.read_bytes())
     assert tls.reload()
@@ -109,17 +121,12 @@ async def test_files_in_use_are_watched_after_others_were_not_valid(
     made: Certificates, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("proxy.clients.tls.WATCH_SECONDS", 0.01)
-    path = tmp_path / "server.pem"
-    shutil.copy(made.server, path)
-    tls = ListenerTls(options(path))
-    before = shown(tls)
+    path, tls, before = in_use(made, tmp_path)
     assert not tls.reload(options(tmp_path / "missing.pem"))
     assert shown(tls) == before
     watching = asyncio.create_task(tls.watch())
     path.write_bytes(Certificates.make(tmp_path / "newer").server.read_bytes())
-    async with asyncio.timeout(10):
-        while shown(tls) == before:  # noqa: ASYNC110
-            await asyncio.sleep(0.01)
+    await another_is_shown(tls, before)
     watching.cancel()
 
 
@@ -135,17 +142,12 @@ async def test_certificate_that_is_not_valid_yet_is_used_when_it_is(
 ) -> None:
     """The clock may also have been wrong: nobody needs to write the file again."""
     monkeypatch.setattr("proxy.clients.tls.WATCH_SECONDS", 0.01)
-    path = tmp_path / "server.pem"
-    shutil.copy(made.server, path)
-    tls = ListenerTls(options(path))
-    before = shown(tls)
+    path, tls, before = in_use(made, tmp_path)
     issued(path, made.issuer, timedelta(seconds=2), timedelta(days=1))
     assert not tls.reload()
     assert shown(tls) == before
     watching = asyncio.create_task(tls.watch())
-    async with asyncio.timeout(10):
-        while shown(tls) == before:  # noqa: ASYNC110
-            await asyncio.sleep(0.01)
+    await another_is_shown(tls, before)
     watching.cancel()
 
 
