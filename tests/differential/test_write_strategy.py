@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import bson
 import pymongo
@@ -119,7 +120,7 @@ def test_retried_insert_is_stored_once(replica_set: MongodProcess, tmp_path: Pat
             body = {
                 "insert": "x",
                 "documents": [row(number) for number in range(30)],
-                "lsid": {"id": bson.Binary(bytes(16), 4)},
+                "lsid": {"id": bson.Binary(uuid4().bytes, 4)},
                 "txnNumber": bson.Int64(4),
                 "$db": db_name,
             }

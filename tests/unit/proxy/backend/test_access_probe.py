@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,6 +17,7 @@ from proxy.request.authorisation import AccessControl
 from rewrite.profile import Access, Profile, Why
 from tests.support.fail_points import failing
 from tests.support.mongod import MongodProcess
+from tests.support.own_server import own_server
 
 LISTS = {"resource": {"db": "", "collection": ""}, "actions": ["listCollections"]}
 READ_WRITE = {"resource": {"db": "d", "collection": ""}, "actions": ["find", "insert", "listCollections", "remove"]}
@@ -106,13 +108,15 @@ async def test_a_setting_decides_whatever_the_server_says(mongod: MongodProcess)
     assert (probed.probe.profile.access, probed.changes) == (Access.BUCKETS, 0)
 
 
-async def test_the_feature_compatibility_version_is_followed(mongod: MongodProcess) -> None:
-    probe = Probed(mongod).probe
-    seen = []
-    for version in ("5.0", "6.0"):
-        mongod.shared_client.admin.command("setFeatureCompatibilityVersion", version)
-        await probe.look()
-        seen.append(probe.feature_compatibility)
+async def test_the_feature_compatibility_version_is_followed(tmp_path: Path) -> None:
+    """Of a server of its own: indexes of other tests would refuse the older version."""
+    with own_server(tmp_path, None) as server:
+        probe = Probed(server).probe
+        seen = []
+        for version in ("5.0", "6.0"):
+            server.shared_client.admin.command("setFeatureCompatibilityVersion", version)
+            await probe.look()
+            seen.append(probe.feature_compatibility)
     assert seen == ["5.0", "6.0"]
 
 
