@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Self
 
 import pymongo
-from pymongo.errors import PyMongoError, WriteConcernError
+from pymongo.errors import AutoReconnect, OperationFailure, PyMongoError, WriteConcernError
 
 from proxy.upstream.not_primary import NOT_PRIMARY_CODES
 from tests.support.books import Books, measurement_of, new_id
@@ -20,6 +20,7 @@ ROWS = 600
 SERIES = 5
 TIMESERIES = {"timeField": "t", "metaField": "m"}
 HOST_UNREACHABLE = 6
+NAMESPACE_EXISTS = 48
 
 NOT_RETRYABLE = frozenset({"update many", "delete many"})
 """No driver sends these again."""
@@ -39,7 +40,7 @@ class Load:
 
     def __enter__(self) -> Self:
         for name in ("ts", "inserted", "changed"):
-            self.db.create_collection(name, timeseries=TIMESERIES)
+            self._create(name)
         self.db.ts.insert_many([{"t": START + dt.timedelta(seconds=n), "m": n % SERIES, "v": n} for n in range(ROWS)])
         self.db.plain.insert_many([{"_id": number, "x": 0} for number in range(50)])
         for thread in self._threads:
@@ -67,6 +68,21 @@ class Load:
         self.inserted.check_read(self.db.inserted.find({}), self.inserted.promise())
         assert self.db.plain.find_one({"_id": 0}, {"_id": 0}) == {"x": self.done["update one"]}
         assert self.db.changed.count_documents({"m": "one"}) == 0
+
+    def _create(self, name: str, attempts: int = 5) -> None:
+        """Also if a member that an earlier test killed is elected just now: no driver sends this command again."""
+        for attempts_left in reversed(range(attempts)):
+            try:
+                self.db.create_collection(name, timeseries=TIMESERIES, check_exists=False)
+            except (AutoReconnect, WriteConcernError):
+                if not attempts_left:
+                    raise
+            except OperationFailure as error:
+                if error.code != NAMESPACE_EXISTS or attempts_left == attempts - 1:
+                    raise
+                return
+            else:
+                return
 
     def _repeat(self, name: str, work: Callable[[int], None]) -> None:
         number = 0
