@@ -21,7 +21,7 @@ from typing import Final
 from catalog.buckets.open_bucket import Bucket, CollectionBuckets, Parked, Series
 from catalog.buckets.queued_work import BucketSearch
 from catalog.buckets.stats import Counters
-from catalog.buckets.write_batch import SETTLED, BatchEvent, WriteBatch, Writer, halves
+from catalog.buckets.write_batch import SETTLED, BatchEvent, WriteBatch, Writer, halves, is_withdrawn
 from catalog.errors import BackendUnavailable, CommandError
 from catalog.kernel import BucketState
 from catalog.namespaces import Namespace
@@ -301,7 +301,7 @@ class BucketCatalog(Placement):
         for buckets in self._collections.values():
             for series in buckets.series.values():
                 for item in series.parked or ():
-                    if getattr(item.writer, "is_withdrawn", False):
+                    if is_withdrawn(item.writer):
                         found.append(item.writer)
                         item.writer = SETTLED
         for bucket in list(self._memory):

@@ -61,6 +61,11 @@ class Profile:
     """The access is native and was not before, so that clients may have cursors that are open on buckets."""
 
     @property
+    def is_chosen(self) -> bool:
+        """Whether the access was chosen, and is not the default, which nobody has used."""
+        return bool(self.reason)
+
+    @property
     def uses_buckets(self) -> bool:
         """Whether the proxy itself reads and writes bucket documents."""
         return self.access is Access.BUCKETS

@@ -93,6 +93,14 @@ class Writer(Protocol):
         ...
 
 
+def is_withdrawn(writer: Writer) -> bool:
+    """Whether its statement may have been executed elsewhere meanwhile (``Statement.is_withdrawn``).
+
+    Only writers of retryable writes know; no other is withdrawn.
+    """
+    return bool(getattr(writer, "is_withdrawn", False))
+
+
 class DoubtfulWriter(Writer, Protocol):
     """Waits for the outcome of a write in doubt, which ``settle`` gets."""
 
@@ -236,7 +244,7 @@ class WriteBatch:
         """Remove the writers whose statements are withdrawn; the caller settles them. The batch is not prepared."""
         found: list[Writer] = []
         for position, (writer, indexes) in enumerate(self.shares):
-            if getattr(writer, "is_withdrawn", False):
+            if is_withdrawn(writer):
                 found.append(writer)
                 self.shares[position] = (SETTLED, indexes)
         return found

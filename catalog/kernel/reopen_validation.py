@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from catalog.bson import raw
+from catalog.kernel.comparing import fields_once
 from catalog.kernel.documents import stored_columns
 from catalog.kernel.minmax import summary_between
 from catalog.kernel.schema import merge, shape_of
@@ -34,14 +35,14 @@ def reopened_bucket(document: bytes, time_field: bytes, meta_field: bytes | None
     control = raw.fields_of(bucket[b"control"], 1)
     if control.get(b"closed", b"\x08\0") != b"\x08\0":
         raise ValueError("the bucket is closed")
-    least, greatest = (_fields(control.get(end, b"\0")) for end in (b"min", b"max"))
+    least, greatest = (fields_once(control.get(end, b"\0")) for end in (b"min", b"max"))
     identity, start = bucket.get(b"_id", b"\0"), least.get(time_field, b"\0")
     if identity[0] != raw.OBJECT_ID or start[0] != raw.DATE:
         raise ValueError("the bucket has no id or no start")
     start_ms: int = raw.unpack_int64(start, 1)[0]
     if identity[1:5] != (start_ms // 1000 & 0xFFFFFFFF).to_bytes(4, "big"):
         raise ValueError("the id does not tell the start")
-    times = _fields(columns.get(time_field, b"\0"))
+    times = fields_once(columns.get(time_field, b"\0"))
     if not times or any(key != b"%d" % row for row, key in enumerate(times)):
         raise ValueError("rows are not numbered without holes")
     if not _times_fit(times.values(), start_ms, span_ms, greatest.get(time_field, b"\0")):
@@ -70,7 +71,7 @@ def _check_columns(
     if not columns.keys() == least.keys() == greatest.keys():
         raise ValueError("columns and summaries differ")
     for name, stored in columns.items():
-        _check_row_keys(_fields(stored), rows)
+        _check_row_keys(fields_once(stored), rows)
         if merge(shape_of(least[name]), shape_of(greatest[name])) is None:
             raise ValueError("control.min and control.max differ in shape")
         summary_between(least[name], greatest[name])
@@ -83,17 +84,3 @@ def _check_row_keys(keys: Iterable[bytes], rows: int) -> None:
         if not key.isdigit() or len(key) > 9 or key != b"%d" % int(key) or not previous < int(key) < rows:
             raise ValueError("row keys do not ascend")
         previous = int(key)
-
-
-def _fields(value: bytes) -> dict[bytes, bytes]:
-    """The fields of an object.
-
-    :raises ValueError: it is no object, or names repeat
-    """
-    if value[0] != raw.OBJECT:
-        raise ValueError("expected an object")
-    elements = list(raw.iter_elements(value, 1))
-    fields = dict(elements)
-    if len(fields) != len(elements):
-        raise ValueError("names repeat")
-    return fields

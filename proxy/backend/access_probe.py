@@ -95,8 +95,6 @@ class AccessProbe:
         self.rights: Rights | None = None
         self.feature_compatibility = ""
         """``""`` if the account may not ask for it, or the backend is a mongos."""
-        self._is_chosen = False
-        """Whether the access of ``profile`` was chosen, and is not the default."""
         self._closed: Namespace | None = None
         """The bucket namespace that the server has refused."""
         self._changed: Callable[[], None] = lambda: None
@@ -130,9 +128,8 @@ class AccessProbe:
     def _use(self, profile: Profile, facts: AccessFacts) -> None:
         before = self.profile
         access, why, reason = access_of(self._wanted, facts)
-        had_buckets = access is Access.NATIVE and self._is_chosen and before.has_cursors_on_buckets
+        had_buckets = access is Access.NATIVE and before.is_chosen and before.has_cursors_on_buckets
         profile = replace(profile, access=access, why=why, reason=reason, had_buckets=had_buckets)
-        self._is_chosen = True
         if profile == before:
             # Plans are kept for a profile: an equal one must stay the same object.
             return

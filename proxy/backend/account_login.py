@@ -37,7 +37,7 @@ class NotLoggedIn(CommandError):
 class AccountLogin:
     """Asks for the privileges of the account, and makes all connections anew if these are logged out."""
 
-    def __init__(self, calls: DriverCalls, run: RunCommand, pool: ServicePool, patience_seconds: float) -> None:
+    def __init__(self, calls: DriverCalls, run: RunCommand, pool: ServicePool) -> None:
         """``run`` asks over ``calls``; ``pool`` and those that were made from it are used for everything else."""
         self.doubted = asyncio.Event()
         """Set when a command of the account was refused: it may have lost privileges, or not be logged in."""
@@ -46,7 +46,6 @@ class AccountLogin:
         self._calls = calls
         self._run = run
         self._pool = pool
-        self.patience_seconds = patience_seconds
         self._refused: set[ServicePool] = set()
         self._next_attempt_seconds = 0.0
         self._reason = ""
@@ -82,7 +81,7 @@ class AccountLogin:
         return True
 
     async def _status(self, pool: ServicePool) -> Mapping[str, Any]:
-        return decode(await pool.request(STATUS, self._deadline_seconds()))
+        return decode(await pool.request(STATUS, self._calls.deadline_seconds()))
 
     async def _log_in(self) -> None:
         """Replace all connections if the backend accepts the account; the old ones remain otherwise."""
@@ -91,7 +90,7 @@ class AccountLogin:
             raise self._error()
         self._next_attempt_seconds = now_seconds + PAUSE_SECONDS
         try:
-            await self._pool.log_in_again(self._deadline_seconds())
+            await self._pool.log_in_again(self._calls.deadline_seconds())
         except CommandError as error:
             if error.code not in LOGIN_REFUSED:
                 raise
@@ -108,9 +107,6 @@ class AccountLogin:
             f"the backend's account is not logged in any more, and cannot log in again{reason}; "
             "its user may have been dropped, or have another password",
         )
-
-    def _deadline_seconds(self) -> float:
-        return asyncio.get_running_loop().time() + self.patience_seconds
 
 
 async def _unless_refused(asked: Awaitable[Mapping[str, Any]]) -> Mapping[str, Any] | None:

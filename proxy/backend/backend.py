@@ -119,15 +119,14 @@ class Backend:
             answered=answered,
         )
         run = partial(_run, calls)
-        login = AccountLogin(calls, run, pool, patience_seconds)
+        login = AccountLogin(calls, run, pool)
         probe = AccessProbe(timeseries_access, run, login.privileges, access, profile)
         listing = CollectionListing(
             calls, run, probe.asked_privileges, lambda: login.is_lost, lambda: probe.profile.uses_buckets
         )
         loop = asyncio.get_running_loop()
         try:
-            deadline_seconds = loop.time() + patience_seconds
-            answer = await pool.request(STATUS, deadline_seconds)
+            answer = await pool.request(STATUS, calls.deadline_seconds())
             await probe.look()
         except CommandError:
             pool.close()
@@ -163,8 +162,7 @@ class Backend:
 
     async def cache_share_bytes(self) -> int:
         """How much of the backend's cache open buckets may fill; 0 if unknown."""
-        deadline_seconds = asyncio.get_running_loop().time() + self.login.patience_seconds
-        return await cache_share_bytes(self.pool.request, deadline_seconds)
+        return await cache_share_bytes(self.pool.request, self._calls.deadline_seconds())
 
     @property
     def profile(self) -> Profile:
@@ -220,8 +218,7 @@ class Backend:
         self.told["platform"] = listener_text(port, has_tls=has_tls, is_local=is_local)
         # A new connection tells it.
         self.pool.forget_primary()
-        deadline_seconds = asyncio.get_running_loop().time() + self.login.patience_seconds
-        await self.pool.request(encode({"ping": 1, "$db": "admin"}), deadline_seconds)
+        await self.pool.request(encode({"ping": 1, "$db": "admin"}), self._calls.deadline_seconds())
 
     async def exists(self, namespace: Namespace) -> bool:
         """Whether there is a collection or view of this name; raises ``CommandError``."""
@@ -285,15 +282,15 @@ class Backend:
 
         Raises ``BackendUnavailable``, or ``CommandError`` 13 if the proxy's account is not authorised.
         """
-        deadline_seconds = asyncio.get_running_loop().time() + self.login.patience_seconds
-        reply = await service_retry.request(self._side.steps, {**body, "$db": database}, deadline_seconds)
+        body = {**body, "$db": database}
+        reply = await service_retry.request(self._side.steps, body, self._calls.deadline_seconds())
         if is_unauthorized(reply):
             raise CommandError(UNAUTHORIZED, client_message(UNAUTHORIZED, "", holds_data=True))
         return reply
 
     async def primary_address(self) -> tuple[str, int]:
         """Host and port of the server that accepts writes; raises ``BackendUnavailable``."""
-        return await self.pool.find_primary(self.login.patience_seconds)
+        return await self.pool.find_primary(self._calls.patience_seconds)
 
     async def health(self, timeout_seconds: float) -> tuple[str, int | None] | None:
         """The primary of a replica set, if it has one; raises ``CommandError`` if the backend does not respond."""

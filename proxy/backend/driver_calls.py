@@ -83,6 +83,15 @@ class DriverCalls:
         """The client, for uses that do not wait."""
         return self._now.client
 
+    @property
+    def patience_seconds(self) -> float:
+        """How long to wait for an unavailable backend."""
+        return float(self.client.options.server_selection_timeout)
+
+    def deadline_seconds(self) -> float:
+        """Until when a request that begins now waits for it, by the clock of the event loop."""
+        return asyncio.get_running_loop().time() + self.patience_seconds
+
     async def ask(
         self,
         request: Callable[[DriverClient], Awaitable[T]],
@@ -167,7 +176,8 @@ class PrimarySearch:
         self._patience_seconds = patience_seconds
         self._answer: asyncio.Future[tuple[str, int]] | None = None
         self._found: tuple[str, int] | None = None
-        self._is_login_refused = False
+        self._instead: tuple[str, int] | None = None
+        """The answer to give while the login of the account is refused."""
 
     async def find(self, timeout_seconds: float | None) -> tuple[str, int]:
         """The address of the standalone, the primary or a mongos; raises ``BackendUnavailable``.
@@ -178,20 +188,21 @@ class PrimarySearch:
         if answer is None or answer.done():
             answer = self._answer = self._calls.begin(_primary, self._patience_seconds)
             answer.add_done_callback(self._ended)
-        if self._is_login_refused and self._found is not None:
-            return self._found
-        try:
-            return await answer_within(answer, timeout_seconds, NO_SERVER_IN_TIME)
-        except CommandError as error:
-            if error.code not in LOGIN_REFUSED or self._found is None:
-                raise
-            return self._found
+        if self._instead is None:
+            try:
+                return await answer_within(answer, timeout_seconds, NO_SERVER_IN_TIME)
+            except CommandError:
+                # The end of the search is known: ``_ended`` was called first.
+                if self._instead is None:
+                    raise
+        return self._instead
 
     def _ended(self, answer: asyncio.Future[tuple[str, int]]) -> None:
         if answer.cancelled():
             return
         error = answer.exception()
-        self._is_login_refused = isinstance(error, OperationFailure) and error.code in LOGIN_REFUSED
+        is_login_refused = isinstance(error, OperationFailure) and error.code in LOGIN_REFUSED
+        self._instead = self._found if is_login_refused else None
         if error is None:
             self._found = answer.result()
 

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import ssl
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Final, Protocol
 
 from proxy.clients.binding import bound
 from proxy.clients.connection_board import ConnectionBoard
+from proxy.clients.handshakes import LastWords, last_words
 from proxy.clients.tls import HANDSHAKE_SECONDS, Newest
 from proxy.observe.limited_log import noticed
 from proxy.observe.tasks import Spawn
@@ -152,9 +154,7 @@ class Listener:
             if self._tls is None:
                 await self._loop.connect_accepted_socket(protocol, accepted)
             else:
-                await self._loop.connect_accepted_socket(
-                    protocol, accepted, ssl=self._tls(), ssl_handshake_timeout=self._handshake_seconds
-                )
+                await self._encrypt(accepted, protocol, self._tls())
         except (OSError, TimeoutError):
             # The handshake has failed, or the client has disconnected. ``ssl.SSLError`` is an ``OSError``.
             accepted.close()
@@ -163,3 +163,18 @@ class Listener:
             raise
         finally:
             self._door.end(address, this)
+
+    async def _encrypt(
+        self, accepted: socket.socket, protocol: Callable[[], asyncio.Protocol], context: ssl.SSLContext
+    ) -> None:
+        said = LastWords(accepted)
+        last_words.set(said)
+        try:
+            await self._loop.connect_accepted_socket(
+                protocol, accepted, ssl=context, ssl_handshake_timeout=self._handshake_seconds
+            )
+        except OSError:
+            await said.heard()
+            raise
+        finally:
+            said.close()

@@ -33,7 +33,7 @@ from proxy.request.exchange import Exchange
 from proxy.request.name_use import NameUse
 from proxy.request.outcome import may_have_changed
 from proxy.request.ports import Gate
-from proxy.request.session_fields import Undecodable, session_of
+from proxy.request.session_fields import Undecodable, checked_session_of
 from proxy.settings.collection_rules import CollectionRule, rule_for
 from proxy.upstream.connection import UpstreamLost
 
@@ -178,8 +178,8 @@ class RuledCreation:
 
     async def _attempt(self, exchange: Exchange, command: Command, rule: CollectionRule) -> Outcome | None:
         """``None`` if the command is routed again, because there is a time-series collection now."""
-        namespace = command.namespace
-        if session_of(command.body).refused_in(command.name) or not await self._may_send(exchange, command):
+        namespace, fields = command.namespace, checked_session_of(command.body, command.name)
+        if not await self._may_send(exchange, command):
             return NotTranslatable(None)
         use, pauses = NameUse.FREE, False
         for _ in range(ATTEMPTS):
@@ -202,7 +202,7 @@ class RuledCreation:
             if is_alone and self._creations.is_under_way(namespace):
                 continue
             with self._creations.creating(namespace):
-                reply = await self._create(exchange, command, rule)
+                reply = await self._create(exchange, command, rule, fields.extra())
             if command.name != "create" and is_ok(reply):
                 return None
             if command.name == "create" or error_code(reply) != NAMESPACE_EXISTS:
@@ -216,8 +216,7 @@ class RuledCreation:
                 return True
         return False
 
-    async def _create(self, exchange: Exchange, command: Command, rule: CollectionRule) -> bytes:
-        extra = session_of(command.body).extra()
+    async def _create(self, exchange: Exchange, command: Command, rule: CollectionRule, extra: bytes) -> bytes:
         try:
             reply = await exchange.session.upstream.run(command.namespace.database, creating(command, rule), extra)
         except UpstreamLost:

@@ -17,7 +17,7 @@ from typing import Final
 import structlog
 
 from proxy.clients.certificate_dates import CertificateDates
-from proxy.clients.handshakes import WatchedHandshake
+from proxy.clients.handshakes import WatchedContext
 from proxy.clients.tls_faults import fault, refused
 from proxy.settings.config import ConfigurationError
 from proxy.settings.file_state import WATCH_SECONDS, FileState, state_of, watch
@@ -64,8 +64,7 @@ class TlsOptions:
 
     def context(self) -> ssl.SSLContext:
         """Read the files; raises ``OSError`` (``ssl.SSLError`` is one) if they are not valid."""
-        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        context.sslobject_class = WatchedHandshake
+        context = WatchedContext(ssl.PROTOCOL_TLS_SERVER)
         context.minimum_version = _VERSIONS[self.minimum_version]
         context.options |= ssl.OP_NO_RENEGOTIATION | ssl.OP_NO_COMPRESSION
         # For an encrypted key, OpenSSL would ask for the passphrase on the terminal.

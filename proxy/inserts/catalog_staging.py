@@ -9,7 +9,7 @@ from catalog.buckets.write_batch import CombineKey, WriteBatch
 from catalog.catalog import BucketCatalog
 from catalog.commit.committer import Committer
 from catalog.commit.restart_dedup import Found
-from catalog.commit.statements import Statement, StatementLog, Transaction, withdrawn
+from catalog.commit.statements import Statement, StatementLog, Transaction
 from catalog.errors import CommandError
 from catalog.kernel import Measurement, parse_measurement
 from catalog.namespaces import VirtualCollection
@@ -19,7 +19,15 @@ from proxy.inserts.insert_reply import InsertReply
 from proxy.inserts.plain_insert import PlainInsert
 from proxy.inserts.series_order import MOST, Parsed, by_series
 from proxy.inserts.slices import SliceResult, Slices, ThreadCall
-from proxy.inserts.staging import DOCUMENTS_IN_A_STEP, LARGE_BYTES, STEP_BYTES, ReplyTo, Staging, is_recorded
+from proxy.inserts.staging import (
+    DOCUMENTS_IN_A_STEP,
+    LARGE_BYTES,
+    STEP_BYTES,
+    ReplyTo,
+    Staging,
+    is_recorded,
+    is_settled_by,
+)
 
 BATCHES_IN_A_TURN = 250
 """Maximum number of new batches of one command that are staged in one turn of the event loop."""
@@ -203,13 +211,7 @@ class CatalogStaging(Staging):
             if position and not position % DOCUMENTS_IN_A_STEP:
                 yield False
                 buckets = self._catalog.collection(buckets.collection)
-            if isinstance(answer, CommandError):
-                statement.settle((0,), answer, None)
-            elif position in answer.written:
-                statement.found(answer.acknowledgement)
-            elif statement.is_withdrawn:
-                statement.settle((0,), withdrawn(), None)
-            else:
+            if not is_settled_by(answer, position, statement):
                 self._place_statement(statement, measurement, buckets, key)
         self._committer.kick()
 

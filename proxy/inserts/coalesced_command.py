@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from catalog.buckets.write_batch import DoubtfulWriter, Writer
+from catalog.buckets.write_batch import DoubtfulWriter, Writer, is_withdrawn
 from catalog.errors import CommandError
 from catalog.namespaces import VirtualCollection
 from catalog.ports import WriteConcern
@@ -58,7 +58,7 @@ class CoalescedCommand:
         """Statements that were withdrawn meanwhile get this error, and leave it; returns whether others are left."""
         left: list[Entry] = []
         for entry in self.entries:
-            if getattr(entry.writer, "is_withdrawn", False):
+            if is_withdrawn(entry.writer):
                 entry.writer.settle((entry.number,), error, None)
             else:
                 left.append(entry)

@@ -23,7 +23,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, Final, Protocol
 
-from catalog.buckets.write_batch import CombineKey, DoubtfulWriter, Writer
+from catalog.buckets.write_batch import CombineKey, DoubtfulWriter, Writer, is_withdrawn
 from catalog.commit.commit_tasks import CommitTasks
 from catalog.commit.committer import CommitterMetrics, CommitterOptions
 from catalog.commit.precedence import Precedence
@@ -164,7 +164,7 @@ class Coalescer:
         for lane in self._lanes.values():
             entries, lane.ready = lane.ready, deque()
             for entry in entries:
-                (found if getattr(entry.writer, "is_withdrawn", False) else lane.ready).append(entry)
+                (found if is_withdrawn(entry.writer) else lane.ready).append(entry)
         for entry in found:
             entry.writer.settle((entry.number,), error, None)
 

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from catalog.buckets.write_batch import CombineKey
 from catalog.commit.restart_dedup import Found, RestartDedup
-from catalog.commit.statements import Statement, StatementLog, Transaction, withdrawn
+from catalog.commit.statements import Statement, StatementLog, Transaction
 from catalog.errors import CommandError
 from catalog.kernel import Measurement, parse_measurement
 from catalog.namespaces import VirtualCollection
@@ -21,7 +21,7 @@ from proxy.inserts.insert_command import InsertCommand
 from proxy.inserts.insert_reply import InsertReply
 from proxy.inserts.plain_insert import PlainInsert
 from proxy.inserts.slices import SliceResult, Slices
-from proxy.inserts.staging import ReplyTo, Staging, is_recorded
+from proxy.inserts.staging import ReplyTo, Staging, is_recorded, is_settled_by
 
 DOCUMENTS_IN_A_STEP = 64
 
@@ -142,13 +142,7 @@ class NativeStaging(Staging):
             if position and not position % DOCUMENTS_IN_A_STEP:
                 yield False
             statement = each.statement
-            if isinstance(answer, CommandError):
-                statement.settle((0,), answer, None)
-            elif position in answer.written:
-                statement.found(answer.acknowledgement)
-            elif statement.is_withdrawn:
-                statement.settle((0,), withdrawn(), None)
-            else:
+            if not is_settled_by(answer, position, statement):
                 self._coalescer.add(collection, key, statement, 0, each.document, is_bulk=statement.is_bulk)
 
 

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from typing import TypeAlias
 
 from catalog.buckets.write_batch import CombineKey
-from catalog.commit.restart_dedup import RestartDedup
-from catalog.commit.statements import Transaction
+from catalog.commit.restart_dedup import Found, RestartDedup
+from catalog.commit.statements import Statement, Transaction, withdrawn
 from catalog.errors import CommandError
 from catalog.namespaces import VirtualCollection
 from proxy.inserts.insert_command import InsertCommand
@@ -76,3 +76,16 @@ def is_recorded(transaction: Transaction, number: int, writer: ReplyTo, index: i
         raise CommandError(1, "the outcome of this statement is unknown, so it is not executed again")
     transaction.check()
     return False
+
+
+def is_settled_by(answer: Found | CommandError, position: int, statement: Statement) -> bool:
+    """Whether a statement has its result by a look-up, where it was at this position; if not, it is to be written."""
+    if isinstance(answer, CommandError):
+        statement.settle((0,), answer, None)
+    elif position in answer.written:
+        statement.found(answer.acknowledgement)
+    elif statement.is_withdrawn:
+        statement.settle((0,), withdrawn(), None)
+    else:
+        return False
+    return True

@@ -4,13 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Final
 
 from proxy.observe.slow_ring import SlowEntry
+
+OF_ALL_COMMANDS: Final = ("pause_ms", "primary_ms")
+"""Waits that all commands have alike: behind them, those that are slow themselves would not be found."""
 
 
 @dataclass(slots=True)
 class SlowGroup:
-    """Entries with the same command, namespace and shape. ``slowest`` is one of them, ``latest_at`` in ISO 8601."""
+    """Entries with the same command, namespace and shape. ``slowest`` is one of them, ``latest_at`` in ISO 8601.
+
+    Times are those that the proxy and the backend took, with all waits except ``OF_ALL_COMMANDS``.
+    """
 
     slowest: SlowEntry
     latest_at: str
@@ -20,11 +27,12 @@ class SlowGroup:
 
     def add(self, entry: SlowEntry) -> None:
         """One more entry."""
-        duration_ms = float(entry.values.get("duration_ms", 0.0))
+        values = entry.values
+        taken_ms = float(values.get("duration_ms", 0.0)) - sum(values.get(name, 0.0) for name in OF_ALL_COMMANDS)
         self.count += 1
-        self.sum_ms += duration_ms
-        if duration_ms > self.slowest_ms:
-            self.slowest, self.slowest_ms = entry, duration_ms
+        self.sum_ms += taken_ms
+        if taken_ms > self.slowest_ms:
+            self.slowest, self.slowest_ms = entry, taken_ms
         self.latest_at = max(self.latest_at, entry.at)
 
 

@@ -297,6 +297,8 @@ class Inbound(Side):
         """When something came, by the clock of the host."""
         self.places = PlacesTold()
         """Which buckets the other has made."""
+        self.on_admitted: Callable[[], None] = lambda: None
+        """For the host to call when it counts this connection (``proxy.clients.accepting.MakeProtocol``)."""
         self._key = key
         self._host = host
         self._own = own

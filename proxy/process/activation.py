@@ -31,11 +31,22 @@ class Launch:
 
     given: GivenSockets
     notifier: Notifier
+    ignored: str = ""
+    """Why sockets that the environment announces are not used; ``""`` if they are, or if there are none."""
 
     @classmethod
     def of(cls, environment: MutableMapping[str, str]) -> Self:
         """By a service manager, if the environment says so; raises ``ConfigurationError``."""
-        return cls(given_sockets(environment), Notifier(environment))
+        ignored = for_another_process(environment)
+        return cls(given_sockets(environment), Notifier(environment), ignored)
+
+
+def for_another_process(environment: Mapping[str, str]) -> str:
+    """Why the sockets in the environment are not for this process; ``""`` if they are, or if there are none."""
+    pid, count = (environment.get(name, "") for name in _VARIABLES[:2])
+    if not count.isdecimal() or count == "0" or pid == str(os.getpid()):
+        return ""
+    return f"LISTEN_PID = {pid!r} is not this process, which is {os.getpid()}"
 
 
 def given_sockets(environment: MutableMapping[str, str]) -> GivenSockets:
@@ -43,8 +54,9 @@ def given_sockets(environment: MutableMapping[str, str]) -> GivenSockets:
 
     Removes the variables, which are not for child processes. Raises ``ConfigurationError``.
     """
-    pid, count, names = (environment.pop(name, "") for name in _VARIABLES)
-    if pid != str(os.getpid()) or not count.isdecimal() or count == "0":
+    ignored = for_another_process(environment)
+    _, count, names = (environment.pop(name, "") for name in _VARIABLES)
+    if ignored or not count.isdecimal() or count == "0":
         return {}
     named = names.split(":") if names else []
     descriptors = range(FIRST_DESCRIPTOR, FIRST_DESCRIPTOR + int(count))

@@ -36,6 +36,8 @@ def run(loaded: LoadedSettings, load: Callable[[], LoadedSettings], say: Callabl
     )
     for line in loaded.ignored:
         log.warning("setting ignored", reason=line)
+    if launch.ignored:
+        log.warning("sockets of the service manager ignored", reason=launch.ignored)
     if loaded.injected:
         log.debug("variables of Kubernetes Services are not settings", names=list(loaded.injected))
     log.debug("all settings", settings=shown(settings))

@@ -182,11 +182,13 @@ class Peering:
         port = int(sockets[0].getsockname()[1])
         self._own = replace(self._own, port=port, has_tls=tls is not None)
         self._listener = Listener(
-            sockets, tls, lambda admitted: self._protocol(), self._strangers, spawn, handshake_seconds=GREETING_SECONDS
+            sockets, tls, self._protocol, self._strangers, spawn, handshake_seconds=GREETING_SECONDS
         )
 
-    def _protocol(self) -> Inbound:
-        return Inbound(self._own, self._key, self)
+    def _protocol(self, on_admitted: Callable[[], None]) -> Inbound:
+        inbound = Inbound(self._own, self._key, self)
+        inbound.on_admitted = on_admitted
+        return inbound
 
     async def _connect(self, host: str, port: int, has_tls: bool, name: str) -> Link:
         try:
@@ -211,6 +213,8 @@ class Peering:
             # It was accepted just before.
             inbound.close()
             return
+        # Until now it counted as a handshake.
+        inbound.on_admitted()
         self._strangers.enter(inbound.address, inbound, inbound.close)
 
     def closed(self, inbound: Inbound) -> None:

@@ -17,7 +17,7 @@ from proxy.request.command_trace import CommandTrace, clock_offset_ns
 from proxy.request.exchange import Exchange
 from proxy.request.naming import documents_in, name_of, namespace_of, parsed_or_none, printable
 from proxy.request.slow_threshold import Ended, SlowThreshold
-from proxy.request.slow_times import spent
+from proxy.request.slow_times import is_committed_here, spent_by, way_of
 from proxy.request.times import NOT_SENT, Part
 from proxy.request.trace_context import carried_trace, may_carry_trace
 
@@ -78,15 +78,13 @@ class CommandSpans:
         if not trace.span.is_recorded:
             return
         ended_seconds = exchange.started_seconds + ended.seconds
-        way = "refuse" if exchange.meter is None else exchange.meter.way
-        # An insert that the catalog does not take is relayed.
-        is_insert = way == "ingest" and not 0.0 < exchange.sent_seconds < NOT_SENT
+        is_insert = is_committed_here(exchange)
         self._add_parts(exchange, trace, ended_seconds, is_insert=is_insert)
         if is_insert:
             self._add_commits(exchange, trace, ended)
         command = parsed_or_none(exchange)
-        attributes = {**SYSTEM, **_of_command(command), "tsproxy.way": way, **self._of_client(exchange)}
-        for part, seconds in _durations(exchange, ended, is_insert=is_insert):
+        attributes = {**SYSTEM, **_of_command(command), "tsproxy.way": way_of(exchange), **self._of_client(exchange)}
+        for part, seconds in spent_by(exchange, ended).items():
             attributes[f"tsproxy.{part}_ms"] = round(seconds * 1000, 3)
         error = _error(ended)
         if ended.code > 0:
@@ -167,20 +165,6 @@ def _of_command(command: Command | None) -> dict[str, Any]:
     if statements is not None and statements > 1:
         attributes["db.operation.batch.size"] = statements
     return attributes
-
-
-def _durations(exchange: Exchange, ended: Ended, *, is_insert: bool) -> list[tuple[str, float]]:
-    started_seconds = exchange.started_seconds
-    parts = spent(
-        started_seconds,
-        started_seconds + ended.seconds,
-        exchange.sent_seconds,
-        exchange.known_times,
-        ended.acknowledgement,
-        is_insert=is_insert,
-        turn_seconds=exchange.turn_seconds,
-    )
-    return list(parts.items())
 
 
 def _error(ended: Ended) -> str:

@@ -164,8 +164,7 @@ def take_apart(body: bytes, sequences: Sequence[tuple[str, Sequence[bytes]]], na
     if whole_bytes > MAX_COMMAND_BYTES and name not in SEEKING_WRITES:
         raise Undecodable(f"{whole_bytes} bytes are too many to be analysed")
     session, asked = _without_session(body)
-    if ClientFields({}, session).refused_in(name):
-        raise Undecodable("the backend refuses such a transaction")
+    _check_transaction(session, name)
     try:
         if whole_bytes <= MAX_COMMAND_BYTES:
             folded = [
@@ -186,6 +185,18 @@ def take_apart(body: bytes, sequences: Sequence[tuple[str, Sequence[bytes]]], na
 def session_of(body: bytes) -> ClientFields:
     """The session alone. Raises ``Undecodable``."""
     return ClientFields({}, _without_session(body)[0])
+
+
+def checked_session_of(body: bytes, name: str) -> ClientFields:
+    """As ``session_of``; raises ``Undecodable`` also where ``take_apart`` does so because of the session."""
+    fields = session_of(body)
+    _check_transaction(fields.session, name)
+    return fields
+
+
+def _check_transaction(session: Mapping[bytes, bytes], name: str) -> None:
+    if ClientFields({}, session).refused_in(name):
+        raise Undecodable("the backend refuses such a transaction")
 
 
 Positions = Mapping[bytes, tuple[int, int, int]]

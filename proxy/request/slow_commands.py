@@ -31,8 +31,7 @@ from proxy.request.session import Session
 from proxy.request.shape import shape_of, shape_of_command
 from proxy.request.slow_reply import ReplySummary, reply_of
 from proxy.request.slow_threshold import Ended, SlowThreshold
-from proxy.request.slow_times import spent
-from proxy.request.times import NOT_SENT
+from proxy.request.slow_times import spent_by, way_of
 
 EVENT: Final = "slow command"
 
@@ -105,7 +104,7 @@ class SlowCommands:
         self.ring.add(SlowEntry(_now(), reason, {"namespace": printable(namespace), "command": "insert"}))
 
     def _report(self, exchange: Exchange, ended: Ended) -> None:
-        way = "refuse" if exchange.meter is None else exchange.meter.way
+        way = way_of(exchange)
         name = name_of(exchange)
         if way == "answer" or (name == "getMore" and ended.disconnected):
             # A hello waits for changes; so may the getMore of a change stream.
@@ -138,9 +137,7 @@ class SlowCommands:
             self._omit()
             return
         values: dict[str, Any] = {"namespace": _namespace(command), "command": printable(name), "way": way}
-        # An insert that the catalog does not take is relayed.
-        is_relayed = 0.0 < exchange.sent_seconds < NOT_SENT
-        values |= _durations(exchange, ended, is_insert=way == "ingest" and not is_relayed)
+        values |= _durations(exchange, ended)
         values |= _client(exchange.session.home or exchange.session)
         values |= {"application": application, "comment": comment}
         values |= _sizes(exchange, command, reply) | _outcome(reply)
@@ -216,19 +213,9 @@ def _client(session: Session) -> dict[str, Any]:
     return {"peer": session.peer, "connection": session.connection_id, "user": printable(users)}
 
 
-def _durations(exchange: Exchange, ended: Ended, *, is_insert: bool) -> dict[str, Any]:
-    started = exchange.started_seconds
-    parts = spent(
-        started,
-        started + ended.seconds,
-        exchange.sent_seconds,
-        exchange.known_times,
-        ended.acknowledgement,
-        is_insert=is_insert,
-        turn_seconds=exchange.turn_seconds,
-    )
+def _durations(exchange: Exchange, ended: Ended) -> dict[str, Any]:
     # Rounded parts must add up to the rounded whole.
-    shown = {f"{name}_ms": round(seconds * 1000, 3) for name, seconds in parts.items()}
+    shown = {f"{name}_ms": round(seconds * 1000, 3) for name, seconds in spent_by(exchange, ended).items()}
     return {"duration_ms": round(sum(shown.values()), 3), **shown}
 
 

@@ -3,12 +3,40 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 from catalog.ports import Acknowledgement
 from proxy.request.times import NOT_SENT, Times, WaitKind
 
+if TYPE_CHECKING:
+    from proxy.request.exchange import Exchange
+    from proxy.request.slow_threshold import Ended
+
 PROXY = "proxy"
 BACKEND = "backend"
+
+
+def way_of(exchange: Exchange) -> str:
+    """The way of a command; ``refuse`` if it had taken none yet."""
+    return "refuse" if exchange.meter is None else exchange.meter.way
+
+
+def is_committed_here(exchange: Exchange) -> bool:
+    """Whether this is an insert of measurements that this process commits; one that it does not take is relayed."""
+    return way_of(exchange) == "ingest" and not 0.0 < exchange.sent_seconds < NOT_SENT
+
+
+def spent_by(exchange: Exchange, ended: Ended) -> Mapping[str, float]:
+    """As ``spent``, by a command that has ended."""
+    return spent(
+        exchange.started_seconds,
+        exchange.started_seconds + ended.seconds,
+        exchange.sent_seconds,
+        exchange.known_times,
+        ended.acknowledgement,
+        is_insert=is_committed_here(exchange),
+        turn_seconds=exchange.turn_seconds,
+    )
 
 
 def spent(

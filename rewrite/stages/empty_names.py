@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from catalog.bson.codec import encode
 from catalog.bson.faithful import Opaque
 from catalog.bson.raw import document
-from rewrite.stages.draft import INHIBITS, Draft, Stage, only
+from rewrite.stages.draft import INHIBITS, Draft, Stage, is_pipeline, keys_inside, only
+from rewrite.stages.joins import JOINS
 from rewrite.stages.scope import Scope
 
 READS_ALL: Mapping[str, Any] = {"$expr": "$$ROOT"}
@@ -16,26 +17,40 @@ READS_ALL: Mapping[str, Any] = {"$expr": "$$ROOT"}
 
 
 def find_empty_names(draft: Draft, scope: Scope) -> Draft:
-    """Let each ``$match`` find fields with an empty name.
+    """Let each ``$match`` find fields with an empty name, also in the pipeline of a ``$lookup`` or ``$unionWith``.
 
     The server must not move a part of it in front of other stages, where this part would find them no more.
     """
     if not any(map(_needs_all, draft.tail)):
         return draft
-    tail: list[Stage] = []
-    for stage in draft.tail:
+    return draft._replace(tail=tuple(_finding(draft.tail, stays=False)))
+
+
+def _finding(stages: Sequence[Stage], *, stays: bool) -> list[Stage]:
+    """``stays``: the server must not move the first of the stages either, because the unpacking is in front of it."""
+    finding: list[Stage] = []
+    for stage in stages:
+        name, argument = only(stage)
         if not _needs_all(stage):
-            tail.append(stage)
-            continue
-        if any(only(before)[0] != "$match" for before in tail):
-            tail.append(INHIBITS)
-        tail.append({"$match": reading_all(stage["$match"])})
-    return draft._replace(tail=tuple(tail))
+            finding.append(stage)
+        elif name in JOINS:
+            finding.append({name: {**argument, "pipeline": _finding(argument["pipeline"], stays=True)}})
+        else:
+            if stays or any(only(before)[0] != "$match" for before in finding):
+                finding.append(INHIBITS)
+            finding.append({"$match": reading_all(argument)})
+    return finding
 
 
 def _needs_all(stage: Stage) -> bool:
-    name, predicate = only(stage)
-    return name == "$match" and isinstance(predicate, dict) and may_name_empty(predicate)
+    name, argument = only(stage)
+    if not isinstance(argument, dict):
+        return False
+    if name in JOINS:
+        stages = argument.get("pipeline")
+        return is_pipeline(stages) and any(map(_needs_all, stages))
+    # One that searches for text must be the first of all.
+    return name == "$match" and may_name_empty(argument) and "$text" not in keys_inside(argument)
 
 
 def reading_all(query: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -34,7 +34,7 @@ def keep_optimiser_out(draft: Draft, scope: Scope) -> Draft:
         or not scope.compares_like_buckets
         or any(is_hazard(stage, scope, shape) for stage, shape in zip(draft.tail, inputs, strict=True))
         or _groups_wrongly(draft, scope)
-        or _computes_wrongly(draft, scope)
+        or _computes_from_meta_wrongly(draft, scope)
         or _bounds_alone_do(draft, scope)
     )
     inhibits = inhibits and not _fails_when_inhibited(scope)
@@ -142,7 +142,7 @@ REPLACING = frozenset(
 """Stages behind which there are no fields of the rows any more."""
 
 
-def _computes_wrongly(draft: Draft, scope: Scope) -> bool:
+def _computes_from_meta_wrongly(draft: Draft, scope: Scope) -> bool:
     """Whether the backend may compute fields from the meta field on the buckets and get rows with wrong fields.
 
     It does so behind many other stages, so every stage counts whose input may still have the fields of the rows.
@@ -158,13 +158,18 @@ def _computes_wrongly(draft: Draft, scope: Scope) -> bool:
             return True
         if name in ("$addFields", "$set") and scope.profile.version < KEEPS_PROJECTIONS:
             computed |= {top_field(path) for path, value in values.items() if _may_read_meta_alone(value, scope)}
-        elif name == "$project" and is_inclusion(argument) and not computed <= {top_field(path) for path in argument}:
+        elif leaves_out(computed, name, argument):
             return True
     return False
 
 
 KEEPS_PROJECTIONS = (6, 0, 27)
 """The earliest release known to apply a ``$project`` to fields that it computes on buckets (H13)."""
+
+
+def leaves_out(computed: set[str], name: str, argument: Any) -> bool:
+    """Whether a stage is a ``$project`` that leaves one of these fields out."""
+    return name == "$project" and is_inclusion(argument) and not computed <= {top_field(path) for path in argument}
 
 
 def computed_by(name: str, argument: Any) -> Mapping[str, Any]:

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from rewrite.stages.dependencies import expression_columns, is_inclusion, predicate_columns
+from rewrite.stages.dependencies import expression_columns, predicate_columns
 from rewrite.stages.draft import INHIBIT, INHIBITS, Draft, Stage, is_pipeline, keys_inside, only, walk
-from rewrite.stages.hazards import KEEPS_PROJECTIONS, REPLACING, computed_by, has_wrapping_date, is_hazard
+from rewrite.stages.hazards import KEEPS_PROJECTIONS, REPLACING, computed_by, has_wrapping_date, is_hazard, leaves_out
 from rewrite.stages.joins import JOINS, KEPT_FIRST, number_of_matches
 from rewrite.stages.scope import Scope
 from rewrite.stages.shaping import Shape, shapes, top_field
@@ -63,7 +63,7 @@ def _union_and_what_follows(union: dict[str, Any], rest: list[Stage], scope: Sco
         if _go_wrong(rest, inner, scope):
             rest = [INHIBITS, *rest]
     inner = _kept_behind([*inner, *moved], scope)
-    if _compute_wrongly(inner, (), scope) and only(inner[0])[0] not in KEPT_FIRST:
+    if _compute_from_any_wrongly(inner, (), scope) and only(inner[0])[0] not in KEPT_FIRST:
         leading = number_of_matches(inner)
         inner = [*inner[:leading], INHIBITS, *inner[leading:]]
     return [*moved, {"$unionWith": {**union, "pipeline": inner}}, *rest]
@@ -115,7 +115,7 @@ def _go_wrong(rest: Sequence[Stage], inner: Sequence[Stage], scope: Scope) -> bo
             return True
         if name == "$match" and (overwrites or _loses_rows(stage, scope)):
             return True
-    return _compute_wrongly(rest, inner, scope)
+    return _compute_from_any_wrongly(rest, inner, scope)
 
 
 _MOST_JUDGED = 40
@@ -124,7 +124,7 @@ _OVERWRITES = (6, 0, 6)
 """From here on, a ``$match`` that moves in may replace one that is there: on 6.0.27 it does, on 6.0.5 it does not."""
 
 
-def _compute_wrongly(stages: Sequence[Stage], before: Sequence[Stage], scope: Scope) -> bool:
+def _compute_from_any_wrongly(stages: Sequence[Stage], before: Sequence[Stage], scope: Scope) -> bool:
     """Whether fields of these stages would be wrong in a time-series collection with any meta field (H12, H13).
 
     That is so for a field that is computed from itself alone, and for one that is computed from any field alone,
@@ -141,7 +141,7 @@ def _compute_wrongly(stages: Sequence[Stage], before: Sequence[Stage], scope: Sc
             return True
         if not keeps_projections:
             computed |= {top_field(path) for path in found}
-            if name == "$project" and is_inclusion(argument) and not computed <= {top_field(path) for path in argument}:
+            if leaves_out(computed, name, argument):
                 return True
     return False
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from proxy.process.exit_codes import ExitCode
 from tests.support.activated import ActivatedProxy, listening
 from tests.support.mongod import MongodProcess
+from tests.support.proxy import ProxyProcess, started
 
 
 def told(receiver: socket.socket) -> list[str]:
@@ -59,3 +60,12 @@ def test_sockets_without_a_known_name_are_refused_with_the_remedy(tmp_path: Path
         proxy = ActivatedProxy(tmp_path, "mongodb://localhost/", {"listen": clients, "tsproxy.socket": clients})
         assert proxy.start(wait=False).wait() == ExitCode.FIX_SETTINGS
         assert "'tsproxy.socket' is not the name of a listener: set FileDescriptorName=" in proxy.log
+
+
+def test_sockets_for_another_process_are_ignored_with_a_warning(mongod: MongodProcess, tmp_path: Path) -> None:
+    environment = {"LISTEN_PID": "1", "LISTEN_FDS": "1", "LISTEN_FDNAMES": "listen"}
+    with started(ProxyProcess(tmp_path, mongod.uri, environment=environment)) as proxy, proxy.client() as client:
+        assert client.admin.command("ping")["ok"]
+        line = next(each for each in proxy.log.splitlines() if "sockets of the service manager ignored" in each)
+        assert "warning" in line
+        assert f"LISTEN_PID = '1' is not this process, which is {proxy.pid}" in line

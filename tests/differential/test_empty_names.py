@@ -108,6 +108,29 @@ def test_h18_reads_find_it_behind_other_stages(
 
 
 @pytest.mark.parametrize("options", [META, MEASURED], ids=["meta", "measured"])
+@pytest.mark.parametrize("predicate", [each for each in PREDICATES if each.keys() != {"$expr"}], ids=str)
+def test_h18_reads_find_it_in_other_pipelines(twins: Twins, options: dict[str, str], predicate: dict[str, Any]) -> None:
+    fill(twins, options)
+    first: list[dict[str, Any]] = [{"$sort": {"v": 1}}, {"$limit": 1}]
+    for stages in ([{"$match": predicate}], [{"$set": {"w": "$v"}}, {"$match": predicate}]):
+        union, ordered = {"$unionWith": {"coll": "x", "pipeline": stages}}, [*stages, {"$sort": {"v": 1}}]
+        lookup = {"$lookup": {"from": "x", "pipeline": ordered, "as": "found"}}
+        inside = {"$unionWith": {"coll": "x", "pipeline": [*first, lookup]}}
+        variable = {"$lookup": {**lookup["$lookup"], "let": {"n": "$v"}}}
+        pipelines: list[list[dict[str, Any]]] = [
+            [*first, union, {"$sort": {"v": 1}}],
+            [*first, lookup],
+            [*first, variable],
+            [*first, inside],
+            [{"$facet": {"found": ordered}}],
+        ]
+        for pipeline in pipelines:
+            command = {"aggregate": "x", "pipeline": pipeline, "cursor": {}}
+            found, expected = twins.virtual.command(command), twins.native.command(command)
+            assert exact(found["cursor"]["firstBatch"]) == exact(expected["cursor"]["firstBatch"]), pipeline
+
+
+@pytest.mark.parametrize("options", [META, MEASURED], ids=["meta", "measured"])
 @pytest.mark.parametrize("predicate", PREDICATES, ids=str)
 def test_h18_only_what_matches_is_removed(twins: Twins, options: dict[str, str], predicate: dict[str, Any]) -> None:
     fill(twins, options)

@@ -27,7 +27,7 @@ class Backend:
         self.family = PoolFamily()
         self.attempts = 0
         self.failure: BackendUnavailable | None = None
-        self.login = AccountLogin(cast("DriverCalls", self), self.run, cast("ServicePool", self), 5.0)
+        self.login = AccountLogin(cast("DriverCalls", self), self.run, cast("ServicePool", self))
 
     def _status(self, *, logged_in: bool) -> dict[str, Any]:
         users = [{"user": "tsproxy", "db": "admin"}] if logged_in else []
@@ -35,6 +35,9 @@ class Backend:
             "authInfo": {"authenticatedUsers": users, "authenticatedUserPrivileges": [LISTS] if users else []},
             "ok": 1.0,
         }
+
+    def deadline_seconds(self) -> float:
+        return asyncio.get_running_loop().time() + 5.0
 
     async def run(self, database: str, body: Mapping[str, Any]) -> dict[str, Any]:
         if self.failure is not None:

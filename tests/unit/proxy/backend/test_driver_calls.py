@@ -43,6 +43,11 @@ async def all_have_ended(calls: DriverCalls) -> None:
             await asyncio.sleep(0.01)
 
 
+async def test_its_patience_is_that_of_the_client(calls: DriverCalls) -> None:
+    assert calls.patience_seconds == PATIENCE_SECONDS
+    assert abs(calls.deadline_seconds() - asyncio.get_running_loop().time() - PATIENCE_SECONDS) < 1
+
+
 async def test_those_who_give_up_leave_the_driver_whole(mongod: MongodProcess) -> None:
     """The driver's own waits for a server end each half second, and so do many of the callers' times here.
 

@@ -7,7 +7,7 @@ from typing import Any
 import bson
 import pytest
 
-from catalog.commit.restart_dedup import RestartDedup
+from catalog.commit.restart_dedup import Found, RestartDedup
 from catalog.commit.statements import Statement, StatementLog
 from catalog.errors import CommandError
 from catalog.ports import Acknowledgement
@@ -15,7 +15,7 @@ from proxy.inserts.catalog_staging import CatalogStaging
 from proxy.inserts.insert_command import InsertCommand
 from proxy.inserts.insert_reply import InsertReply
 from proxy.inserts.native_staging import NativeStaging
-from proxy.inserts.staging import Staging, is_recorded
+from proxy.inserts.staging import Staging, is_recorded, is_settled_by
 from tests.support.catalog_parts import KEY, CatalogBench
 from tests.support.committer_bench import ScriptedStore
 
@@ -53,6 +53,18 @@ def test_a_lost_one_is_refused() -> None:
     Statement(transaction, 0).lose(CommandError(6, "lost"))
     with pytest.raises(CommandError, match="not executed again"):
         is_recorded(transaction, 0, writer, 0, 1.0)
+
+
+def test_what_a_look_up_says_about_a_statement() -> None:
+    transaction, acknowledgement = StatementLog().transaction((b"s", KEY.identity), 1), Acknowledgement()
+    found = Found(frozenset({0}), acknowledgement)
+    assert is_settled_by(CommandError(6, "lost"), 0, Statement(transaction, 0))
+    assert is_settled_by(found, 0, Statement(transaction, 1))
+    assert 1 in transaction.written
+    assert not is_settled_by(found, 1, Statement(transaction, 2))
+    transaction.is_withdrawn = True
+    assert is_settled_by(found, 1, Statement(transaction, 3))
+    assert 2 not in transaction.written
 
 
 def test_only_the_first_transaction_of_a_session_may_be_written() -> None:

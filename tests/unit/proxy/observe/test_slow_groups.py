@@ -30,6 +30,21 @@ def test_those_that_took_most_time_come_first_and_there_are_not_too_many() -> No
     assert [group.slowest.values["namespace"] for group in groups] == ["d.c19", "d.c18", "d.c17"]
 
 
+def test_waits_of_all_commands_say_nothing_about_one() -> None:
+    """After a pause or a failover, each group would have its length many times."""
+    slow = [entry("9", 700.0, namespace="d.slow"), entry("8", 9_000.0, namespace="d.slow", primary_ms=8_900.0)]
+    paused = [entry("7", 60_005.0, namespace="d.paused", pause_ms=60_000.0) for _ in range(9)]
+    first, second = grouped(slow + paused, "0", 10)
+    assert (first.slowest, first.sum_ms) == (slow[0], 800.0)
+    assert (second.slowest.values["namespace"], second.count, second.sum_ms) == ("d.paused", 9, 45.0)
+
+
+def test_other_waits_count() -> None:
+    """The proxy has made the client wait, for reasons of its own."""
+    entries = [entry("9", 50.0, namespace="d.busy"), entry("8", 90.0, namespace="d.waits", queue_ms=89.0)]
+    assert grouped(entries, "0", 1)[0].slowest is entries[1]
+
+
 def test_older_ones_are_not_looked_at() -> None:
     assert [group.latest_at for group in grouped([entry("09"), entry("05"), entry("04")], "05", 10)] == ["09"]
     (group,) = grouped([entry("09"), entry("05"), entry("04")], "05", 10)

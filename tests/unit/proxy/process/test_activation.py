@@ -9,7 +9,7 @@ import sys
 
 import pytest
 
-from proxy.process.activation import given_sockets, with_addresses
+from proxy.process.activation import Launch, for_another_process, given_sockets, with_addresses
 from proxy.settings.config import load_settings
 
 # Makes the sockets that the arguments name, in order, descriptors from 3 on, and sets the variables.
@@ -78,8 +78,22 @@ def test_what_is_wrong_is_named_with_the_remedy(kinds: str, names: str, problem:
 def test_sockets_of_another_process_are_ignored() -> None:
     assert given("tcp", "listen", "1") == "{}"
     assert given_sockets({}) == {}
+    assert for_another_process({}) == ""
+    for pid in ("1", "", "x"):
+        assert f"LISTEN_PID = {pid!r} is not this process" in for_another_process(
+            {"LISTEN_PID": pid, "LISTEN_FDS": "1"}
+        )
+        assert for_another_process({"LISTEN_PID": pid, "LISTEN_FDS": "0"}) == ""
     for number in ("0", "-1", "²"):
         assert given_sockets({"LISTEN_PID": str(os.getpid()), "LISTEN_FDS": number}) == {}
+
+
+def test_launch_knows_why_sockets_are_ignored() -> None:
+    environment = {"LISTEN_PID": "1", "LISTEN_FDS": "1", "LISTEN_FDNAMES": "listen"}
+    launch = Launch.of(environment)
+    assert "LISTEN_PID = '1'" in launch.ignored
+    assert (launch.given, environment) == ({}, {})
+    assert Launch.of({}).ignored == ""
 
 
 def test_descriptor_that_is_not_open_is_named() -> None:

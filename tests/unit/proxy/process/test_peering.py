@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 import ssl
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -158,6 +159,35 @@ async def test_who_says_nothing_is_disconnected_with_the_others(
         one.peering.close()
         async with asyncio.timeout(GREETING_SECONDS / 2):
             assert await asyncio.gather(*said) == [b""] * len(said)
+
+
+async def test_as_many_strangers_as_are_allowed_are_all_kept(settings: Settings) -> None:
+    """None counts twice, as a handshake and as a connection, also if they come at once."""
+    port = free_port()
+    wanted = replace(settings, peer_listen=Address("127.0.0.1", port))
+    async with part(wanted), AsyncExitStack() as stack:
+        strangers = []
+        for _ in range(MOST_STRANGERS):
+            # The event loop does not run meanwhile.
+            strangers.append(socket.create_connection(("127.0.0.1", port), 5, ("127.0.0.2", 0)))
+            stack.callback(strangers[-1].close)
+        _, writer = await asyncio.open_connection("127.0.0.1", port)
+        stack.callback(writer.close)
+        # It was accepted after all of them, and is the one too many.
+        await eventually(lambda: has_ended(strangers[0]))
+        await asyncio.sleep(0.2)
+        ended = sum(map(has_ended, strangers[1:]))
+        # Proxies of other tests may be at the same server, and link at this moment.
+        assert ended <= 2, ended
+
+
+def has_ended(client: socket.socket) -> bool:
+    """Whether the other side has closed the connection."""
+    client.setblocking(False)
+    try:
+        return client.recv(1) == b""
+    except BlockingIOError:
+        return False
 
 
 @pytest.mark.parametrize("has_tls", [False, True])

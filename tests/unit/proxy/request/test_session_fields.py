@@ -10,7 +10,7 @@ from bson import Int64
 from bson.binary import Binary
 
 from catalog.bson.faithful import Opaque
-from proxy.request.session_fields import Undecodable, session_of, take_apart
+from proxy.request.session_fields import Undecodable, checked_session_of, session_of, take_apart
 from rewrite.statements import statement_of
 from tests.support.operands import SCALARS, array_of, object_of, value_of
 
@@ -71,8 +71,11 @@ def test_x1_transaction_fields_that_the_backend_refuses(odd: dict[str, Any], ref
         if refused:
             with pytest.raises(Undecodable):
                 apart(**body)
+            with pytest.raises(Undecodable):
+                checked_session_of(bson.encode(body), name)
         else:
             assert apart(**body).body == {name: "x"}
+            assert checked_session_of(bson.encode(body), name) == session_of(bson.encode(body))
 
 
 def test_x2_only_the_step_that_writes_carries_the_number_of_a_retryable_write() -> None:

@@ -66,3 +66,16 @@ def test_h18_bounds_are_still_applied_to_buckets() -> None:
     assert "include" not in unpack["$_internalUnpackBucket"]
     assert inhibit == {"$_internalInhibitOptimization": {}}
     assert tail == [{"$match": {"$and": [READS_ALL, {"": 2}]}}]
+
+
+def test_h18_pipelines_in_other_stages() -> None:
+    """The server unpacks what they read, and must not move even the first ``$match`` in front of that."""
+    reads_all = {"$match": {"$and": [READS_ALL, {"": 2}]}}
+    lookup = {"$lookup": {"from": "x", "as": "r", "pipeline": [{"$match": {"": 2}}]}}
+    (found,) = find_empty_names(draft({"$unionWith": {"coll": "x", "pipeline": [lookup]}}), SCOPE).tail
+    inside = {"$lookup": {"from": "x", "as": "r", "pipeline": [INHIBITS, reads_all]}}
+    assert found == {"$unionWith": {"coll": "x", "pipeline": [inside]}}
+    for pipeline in ([{"$match": {"v": 2}}], [{"$match": {"$text": {"$search": "x"}, "": 2}}], "malformed", [5], None):
+        for name in ("$lookup", "$unionWith"):
+            untouched = draft({name: {"pipeline": pipeline}}, {name: 5}, {"$facet": {"f": [lookup]}})
+            assert find_empty_names(untouched, SCOPE) is untouched
