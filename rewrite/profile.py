@@ -58,7 +58,10 @@ class Profile:
     why: Why = Why.ABLE
     reason: str = ""
     had_buckets: bool = False
-    """The access is native and was not before, so that clients may have cursors that are open on buckets."""
+    """The access is native, and clients may have cursors that are open on buckets.
+
+    It was another one before, or the process is so young that it may replace one with another access.
+    """
 
     @property
     def uses_buckets(self) -> bool:

@@ -142,9 +142,6 @@ NATIVE: Mapping[str, str] = {
     "test_refused_neighbours.py::test_w95_what_a_failed_step_leaves_is_told": (
         "W95: the writes of buckets that fail there are not made"
     ),
-    "test_relay_streams.py::test_exhaust_cursor_of_measurements_has_one_batch_for_each_get_more": (
-        "the stream of the server is relayed"
-    ),
     "test_strict_api.py::test_inserts_of_strict_clients_are_taken": "W81: measurements are not counted by the catalog",
     "test_transaction_fields.py::test_x2_a_number_outside_of_a_transaction_is_for_retryable_writes"
     "[{'findAndModify': 'x', 'query': {'v': 1}, 'remove': True}]": _DELETES,
