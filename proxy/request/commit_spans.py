@@ -51,7 +51,8 @@ class CommitSpans:
         if not recorded:
             return None
         offset_ns = clock_offset_ns()
-        span = self._tracer.commit("commit", time.perf_counter_ns() + offset_ns, [each.span for each in recorded[:MOST_LINKS]])
+        started_ns = time.perf_counter_ns() + offset_ns
+        span = self._tracer.commit("commit", started_ns, [each.span for each in recorded[:MOST_LINKS]])
         trace = CommitTrace(span)
         for each in recorded:
             each.committed_by(trace)
