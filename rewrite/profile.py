@@ -58,12 +58,10 @@ class Profile:
     why: Why = Why.ABLE
     reason: str = ""
     had_buckets: bool = False
-    """The access is native and was not before, so that clients may have cursors that are open on buckets."""
+    """The access is native, and clients may have cursors that are open on buckets.
 
-    @property
-    def is_chosen(self) -> bool:
-        """Whether the access was chosen, and is not the default, which nobody has used."""
-        return bool(self.reason)
+    It was another one before, or the process is so young that it may replace one with another access.
+    """
 
     @property
     def uses_buckets(self) -> bool:

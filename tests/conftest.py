@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, settings
 
 from tests.support.expectations import expected_failure, not_started
 from tests.support.mongod import MongodProcess
-from tests.support.native_differences import LEFT_OUT, native_difference
+from tests.support.native_differences import LEFT_OUT, ends_the_server, native_difference
 from tests.support.proxy import ACCESS, ProxyProcess, started
 from tests.support.transports import all_closed_with_their_loop
 from tests.support.versions import STANDALONE_ONLY, server
@@ -41,7 +41,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     under_wine = server(MONGOD_VERSION).binary.suffix == ".exe"
     for item in items:
         test = f"{item.path.name}::{item.name}"
-        if under_wine and (why := not_started(test)):
+        why = (under_wine and not_started(test)) or (ACCESS == "native" and ends_the_server(test))
+        if why:
             item.add_marker(pytest.mark.xfail(run=False, reason=why))
             continue
         reason = expected_failure(test, SERVER) or (native_difference(test) if ACCESS == "native" else None)

@@ -8,6 +8,8 @@ compatibility version.
 
 from __future__ import annotations
 
+import math
+import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final, Literal, TypeAlias
@@ -31,6 +33,9 @@ UNPROVEN_VERSION: Final = (8, 0, 0)
 """Servers from this version on are used natively, unless a setting names buckets."""
 
 WantedAccess: TypeAlias = Literal["auto", "buckets", "native"]
+
+CURSOR_SECONDS: Final = 600.0
+"""Time without use after which a server closes a cursor."""
 
 _FEATURES: Final = {"getParameter": 1, "featureCompatibilityVersion": 1}
 _INSERT: Final = ("insert",)
@@ -84,6 +89,7 @@ class AccessProbe:
         asked: Callable[[], Awaitable[Sequence[Privilege]]],
         access: AccessControl,
         profile: Profile,
+        now_seconds: Callable[[], float] = time.monotonic,
     ) -> None:
         self._wanted: WantedAccess = wanted
         self._run = run
@@ -95,6 +101,9 @@ class AccessProbe:
         self.rights: Rights | None = None
         self.feature_compatibility = ""
         """``""`` if the account may not ask for it, or the backend is a mongos."""
+        self._now_seconds = now_seconds
+        self._cursors_until_seconds = now_seconds() + CURSOR_SECONDS
+        """Until then, clients may have cursors on buckets: of a process that this one replaces, or of this one."""
         self._closed: Namespace | None = None
         """The bucket namespace that the server has refused."""
         self._changed: Callable[[], None] = lambda: None
@@ -128,7 +137,10 @@ class AccessProbe:
     def _use(self, profile: Profile, facts: AccessFacts) -> None:
         before = self.profile
         access, why, reason = access_of(self._wanted, facts)
-        had_buckets = access is Access.NATIVE and before.is_chosen and before.has_cursors_on_buckets
+        is_native = access is Access.NATIVE
+        if not is_native:
+            self._cursors_until_seconds = math.inf
+        had_buckets = is_native and self._now_seconds() < self._cursors_until_seconds
         profile = replace(profile, access=access, why=why, reason=reason, had_buckets=had_buckets)
         if profile == before:
             # Plans are kept for a profile: an equal one must stay the same object.

@@ -14,7 +14,7 @@ from catalog.bson.raw import MalformedBSON, document, element, fields_of, iter_e
 from catalog.errors import UNAUTHORIZED
 from catalog.identity import Identity
 from catalog.namespaces import Namespace, VirtualCollection
-from proxy.reads.cursor_names import CursorNames, rename_cursor
+from proxy.reads.cursor_names import MAX_REMEMBERED, CursorNames, rename_cursor
 from proxy.request.attempt import CURSOR_NOT_FOUND
 from proxy.request.session_fields import SESSION_FIELDS, ClientFields, in_one_document
 
@@ -99,6 +99,26 @@ class ClientSession(Protocol):
 def knows_cursor(cursors: CursorNames, cursor_id: object) -> bool:
     """Whether this cursor is open on buckets, so that a ``getMore`` must be renamed."""
     return isinstance(cursor_id, int) and cursors.backend_namespace(cursor_id) is not None
+
+
+class NotOnBuckets:
+    """Cursors that a ``getMore`` has shown to be on the collection itself; the oldest of too many are forgotten."""
+
+    def __init__(self, max_remembered: int = MAX_REMEMBERED) -> None:
+        self._ids: dict[int, None] = {}
+        self._max_remembered = max_remembered
+
+    def __contains__(self, cursor_id: object) -> bool:
+        return isinstance(cursor_id, int) and cursor_id in self._ids
+
+    def answered(self, asked: bytes, reply: bytes, on_buckets: CursorNames) -> None:
+        """The raw ``getMore`` has this raw reply. ``on_buckets``: those that are known to be on buckets."""
+        cursor_id = cursor_of(fields_of(asked).get(b"getMore", b""))
+        if cursor_id is None or knows_cursor(on_buckets, cursor_id) or error_code(reply) is not None:
+            return
+        self._ids[cursor_id] = None
+        if len(self._ids) > self._max_remembered:
+            del self._ids[next(iter(self._ids))]
 
 
 async def continue_cursor(

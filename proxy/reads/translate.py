@@ -19,6 +19,7 @@ from proxy.reads.cursors import (
     ClientCommand,
     ClientSession,
     CursorCommand,
+    NotOnBuckets,
     continue_as_it_is,
     continue_cursor,
     error_code,
@@ -65,6 +66,8 @@ class TranslateHandler:
         self.context = PlanContext(environment.profile, environment.cursors, environment.holds_extended_range)
         self._pace = RewritingPace()
         self.commands = frozenset((*environment.rewriters, "getMore"))
+        self._not_on_buckets = NotOnBuckets()
+        """With native access, so that only the first ``getMore`` of a cursor is not simply relayed."""
 
     def takes_cursor(self, command: CursorCommand) -> bool:
         """Whether a ``getMore`` must be renamed, because its cursor is on buckets or may be."""
@@ -72,7 +75,7 @@ class TranslateHandler:
             return False
         if knows_cursor(self._environment.cursors, command.get("getMore")):
             return True
-        if not self._environment.profile().has_cursors_on_buckets:
+        if not self._environment.profile().has_cursors_on_buckets or command.get("getMore") in self._not_on_buckets:
             return False
         named = Namespace(command.namespace.database, str(command.get("collection")))
         return self._environment.resolve(named) is not None
@@ -133,7 +136,10 @@ class TranslateHandler:
             if reply is None:
                 raise
             return reply
-        return await continue_cursor(session, known.cursors, command, known.resolve, fields, known.was_relayed)
+        reply = await continue_cursor(session, known.cursors, command, known.resolve, fields, known.was_relayed)
+        if not known.profile().uses_buckets:
+            self._not_on_buckets.answered(command.body, reply, known.cursors)
+        return reply
 
     def _plan(
         self, command: ClientCommand, target: VirtualCollection | None, fields: ClientFields, *, reads_buckets: bool

@@ -12,7 +12,7 @@ from catalog.errors import code_name
 from catalog.ports import Applied, BulkOutcome
 from proxy.observe.spans import Tracer
 from proxy.request.command_spans import CommandSpans, backend_of
-from proxy.request.command_trace import CommitTrace
+from proxy.request.command_trace import CommitTrace, clock_offset_ns
 from proxy.request.exchange import Exchange
 from proxy.request.naming import printable
 
@@ -50,7 +50,9 @@ class CommitSpans:
         recorded = [each for each in traces if each.span.is_recorded and not each.has_ended]
         if not recorded:
             return None
-        span = self._tracer.commit("commit", time.time_ns(), [each.span for each in recorded[:MOST_LINKS]])
+        offset_ns = clock_offset_ns()
+        started_ns = time.perf_counter_ns() + offset_ns
+        span = self._tracer.commit("commit", started_ns, [each.span for each in recorded[:MOST_LINKS]])
         trace = CommitTrace(span)
         for each in recorded:
             each.committed_by(trace)
@@ -64,7 +66,7 @@ class CommitSpans:
             "tsproxy.commit.measurements": sum(len(write.batch.measurements) for write in commit.writes),
             "tsproxy.commit.inserts": len(inserts),
         }
-        return ObservedSpan(commit, trace, attributes, self._end)
+        return ObservedSpan(commit, trace, offset_ns, attributes, self._end)
 
     def _end(self, observed: ObservedSpan, outcome: BulkOutcome | None) -> None:
         try:
@@ -73,25 +75,31 @@ class CommitSpans:
             if moved:
                 attributes["tsproxy.commit.buckets_not_written"] = moved
             namespace = attributes["db.collection.name"]
-            observed.trace.span.end(f"commit {namespace}", time.time_ns(), attributes, _error(outcome))
+            ended_ns = time.perf_counter_ns() + observed.offset_ns
+            observed.trace.span.end(f"commit {namespace}", ended_ns, attributes, _error(outcome))
         except Exception as error:  # noqa: BLE001 - reported; the commit must go on
             self._on_error(error)
 
 
 class ObservedSpan:
-    """One commit whose span is recorded; implements ``ObservedCommit``."""
+    """One commit whose span is recorded; implements ``ObservedCommit``.
 
-    __slots__ = ("_end", "attributes", "commit", "trace")
+    ``offset_ns``: see ``clock_offset_ns``; one for both ends, because the time of the day may be set in between.
+    """
+
+    __slots__ = ("_end", "attributes", "commit", "offset_ns", "trace")
 
     def __init__(
         self,
         commit: Commit,
         trace: CommitTrace,
+        offset_ns: int,
         attributes: dict[str, Any],
         end: Callable[[ObservedSpan, BulkOutcome | None], None],
     ) -> None:
         self.commit = commit
         self.trace = trace
+        self.offset_ns = offset_ns
         self.attributes = attributes
         self._end = end
 

@@ -67,6 +67,63 @@ def test_what_the_readme_says_to_paste(proxy: ProxyProcess, db_name: str) -> Non
     }
 
 
+HELPERS = """
+const names = (value) => Object.keys(value).filter((name) => name != "tsproxy").sort();
+const c = db.helped;
+const rows = Array.from({length: 500}, (_, n) => ({_id: n, t: new Date(1.7e12 + n), m: n % 5, v: n}));
+const helpers = {
+  create: () => db.createCollection("helped", {timeseries: {timeField: "t", metaField: "m"}}).ok,
+  insert: () => c.insertMany(rows).acknowledged,
+  infos: () => db.getCollectionInfos().map((each) => [each.name, each.type, names(each.info)]).sort(),
+  exists: () => c.exists().options,
+  databaseStats: () => names(db.stats()),
+  stats: () => [names(c.stats()), names(c.stats().timeseries), c.stats().ns, c.stats().nindexes],
+  sizes: () => [c.dataSize() > 0, c.storageSize() > 0, c.totalSize() > 0, c.totalIndexSize() >= 0],
+  validate: () => c.validate().ok,
+  isCapped: () => c.isCapped(),
+  latencyStats: () => names(c.latencyStats()[0]),
+  explain: () => [names(c.explain().find({m: 3}).finish()), names(c.find({v: 3}).explain("executionStats"))],
+  explainRemove: () => names(c.explain().remove({m: 1})),
+  createIndexes: () => [c.createIndex({m: 1, t: -1}), c.createIndex({v: 1}), c.hideIndex("v_1").ok],
+  unique: () => c.createIndex({w: 1}, {unique: true}),
+  indexes: () => c.getIndexes().sort((one, other) => (one.name < other.name ? -1 : 1)),
+  indexStats: () => c.aggregate([{$indexStats: {}}, {$sort: {name: 1}}]).toArray().map((each) => each.key),
+  dropIndex: () => c.dropIndex({v: 1}).nIndexesWas,
+  counts: () => [c.count(), c.countDocuments({v: {$lt: 9}}), c.estimatedDocumentCount()],
+  itcount: () => c.find().batchSize(7).itcount(),
+  bulk: () => {
+    const bulk = c.initializeOrderedBulkOp();
+    bulk.insert({_id: "a", t: new Date(0), m: "a"});
+    bulk.find({m: "a"}).update({$set: {m: "b"}});
+    bulk.find({m: "b"}).delete();
+    const done = bulk.execute();
+    return [done.insertedCount, done.matchedCount, done.deletedCount];
+  },
+  findAndModify: () => c.findAndModify({query: {_id: 3}, update: {$set: {v: 9}}}),
+  mapReduce: () => c.mapReduce(function () { emit(this.m, 1) }, (key, all) => all.length, {out: {inline: 1}}),
+  renameCollection: () => c.renameCollection("other"),
+  watch: () => c.watch(),
+  view: () => [db.createView("seen", "helped", [{$match: {v: {$lt: 9}}}]).ok, db.seen.countDocuments()],
+  currentOp: () => [Array.isArray(db.currentOp().inprog), db.killOp(999999999).ok],
+  serverStatus: () => names(db.serverStatus()),
+  buildInfo: () => names(db.serverBuildInfo()),
+  drop: () => [c.drop(), c.drop(), db.getCollectionNames().sort()],
+};
+const said = {};
+for (const [name, helper] of Object.entries(helpers)) {
+  try { said[name] = helper() } catch (error) { said[name] = [error.code, error.message] }
+}
+show(said);
+"""
+
+
+def test_helpers_say_what_they_say_on_mongod_itself(proxy: ProxyProcess, mongod: Any, db_name: str) -> None:
+    native = mongosh_json(mongod.uri.replace("/?", f"/{db_name}?"), HELPERS)
+    assert native["create"] == 1
+    mongod.shared_client.drop_database(db_name)
+    assert mongosh_json(f"{proxy.uri}{db_name}", HELPERS) == native
+
+
 ADMINISTERING = """
 const admin = (name, fields) => db.adminCommand({tsproxy: name, ...fields});
 const own = db.hello().connectionId;

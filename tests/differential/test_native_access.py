@@ -11,6 +11,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from threading import Barrier
 from typing import Any
+from uuid import uuid4
 
 import bson
 import pymongo
@@ -20,8 +21,9 @@ from pymongo.errors import BulkWriteError, WriteError
 
 from tests.support.fail_points import failing
 from tests.support.mongod import MongodProcess
-from tests.support.proxy import ProxyProcess
+from tests.support.proxy import ProxyProcess, started
 from tests.support.wanted import SERVER
+from tests.support.wire import WireClient
 
 START = datetime(2024, 5, 1, tzinfo=UTC)
 CLIENTS = 24
@@ -238,6 +240,28 @@ CHANGES: Mapping[str, Callable[[Series], int]] = {
     "update": lambda series: series.update_many({"m": 1}, {"$set": {"m": 9}}).modified_count,
     "delete": lambda series: series.delete_many({"m": 2}).deleted_count,
 }
+
+
+def test_a_cursor_of_a_proxy_with_access_to_buckets_goes_on(
+    backend: MongodProcess, native: ProxyProcess, db_name: str, tmp_path: Path
+) -> None:
+    """As while proxies are replaced by others with another setting: the new one has never used buckets itself."""
+    buckets = ProxyProcess(tmp_path, backend.uri, flags=["--timeseries-access", "buckets"])
+    lsid = {"lsid": {"id": bson.Binary(uuid4().bytes, 4)}, "$db": db_name}
+    with started(buckets), buckets.client() as client, WireClient(buckets.port) as first:
+        made(client, db_name).insert_many([row(number) for number in range(50)])
+        cursor = first.command({"find": "x", "batchSize": 5, **lsid})["cursor"]
+    found = [each["_id"] for each in cursor["firstBatch"]]
+    with WireClient(native.port) as wire:
+        replies = [wire.command({"getMore": cursor["id"], "collection": "x", "batchSize": 20, **lsid})]
+        assert replies[0].get("errmsg") is None
+        # Of another collection it is none.
+        wrong = wire.command({"getMore": cursor["id"], "collection": "y", **lsid})
+        assert (wrong["code"], wrong["codeName"]) == (13, "Unauthorized")
+        replies.append(wire.command({"getMore": cursor["id"], "collection": "x", **lsid}))
+    assert {reply["cursor"]["ns"] for reply in replies} == {f"{db_name}.x"}
+    found += [each["_id"] for reply in replies for each in reply["cursor"]["nextBatch"]]
+    assert (sorted(found), replies[-1]["cursor"]["id"]) == (list(range(50)), 0)
 
 
 def changed(series: Series, change: Callable[[Series], int]) -> int | str:

@@ -94,3 +94,20 @@ def test_w82_server_status_counts_the_proxys_catalog(twins: Twins) -> None:
     both = run(twins.virtual.client.admin, {"serverStatus": 1})["bucketCatalog"]
     assert [name for name in both if name in names] == names
     assert "bucketCatalog" not in run(twins.virtual.client.admin, {"serverStatus": 1, "bucketCatalog": 0})
+
+
+def test_top_counts_what_is_executed_on_buckets(twins: Twins) -> None:
+    twins.same({"create": "x", "timeseries": TM})
+    twins.same({"insert": "x", "documents": [{"t": DatetimeMS(NOON), "m": 1}]})
+    for database in (twins.native, twins.virtual):
+        run(database, {"find": "x"})
+    totals = run(twins.native.client.admin, {"top": 1})["totals"]
+    counted = {
+        side: [
+            {name: totals[f"{database.name}.{each}"][name]["count"] > 0 for name in ("insert", "queries")}
+            for each in ("x", "system.buckets.x")
+        ]
+        for side, database in (("native", twins.native), ("virtual", twins.stored))
+    }
+    nothing, both = {"insert": False, "queries": False}, {"insert": True, "queries": True}
+    assert counted == {"native": [both, {"insert": False, "queries": True}], "virtual": [nothing, both]}

@@ -45,6 +45,7 @@ BEFORE_6_0: Mapping[str, str] = {
     "test_find.py::test_hints_in_the_users_schema": "I11: 5.0 knows no hints by key; the proxy does",
     "test_find.py::test_refusals": _CODES,
     "test_indexes.py::test_i11_hints": _REFUSED,
+    "test_mongosh.py::test_helpers_say_what_they_say_on_mongod_itself": _REFUSED,
     "test_indexes.py::test_x1_create_indexes_in_a_transaction_and_commit_quorum": _CODES,
     **{
         f"test_update.py::{name}": _REFUSED

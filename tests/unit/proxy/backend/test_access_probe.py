@@ -11,7 +11,7 @@ import pytest
 
 from catalog.errors import CommandError
 from catalog.namespaces import Namespace
-from proxy.backend.access_probe import BUCKETS_CLOSED, AccessFacts, AccessProbe, access_of
+from proxy.backend.access_probe import BUCKETS_CLOSED, CURSOR_SECONDS, AccessFacts, AccessProbe, access_of
 from proxy.backend.least_role import least_privileges
 from proxy.request.authorisation import AccessControl
 from rewrite.profile import Access, Profile, Why
@@ -57,8 +57,10 @@ class Probed:
 
     def __init__(self, server: MongodProcess, wanted: Any = "auto") -> None:
         self.changes = 0
+        self.now_seconds = 0.0
         self._server = server
-        self.probe = AccessProbe(wanted, self._run, _unasked, AccessControl(has_account=False), Profile())
+        access = AccessControl(has_account=False)
+        self.probe = AccessProbe(wanted, self._run, _unasked, access, Profile(), lambda: self.now_seconds)
         self.probe.follow(self._changed)
 
     def _changed(self) -> None:
@@ -98,6 +100,25 @@ async def test_a_server_that_closes_the_namespaces_of_buckets(mongod: MongodProc
     assert (probe.profile.access, probed.changes) == (Access.BUCKETS, 2)
     probe.buckets_closed(Namespace("d", "system.buckets.x"))
     assert (probe.profile.access, probe.profile.why, probed.changes) == (Access.NATIVE, Why.CLOSED, 3)
+
+
+async def test_a_young_process_may_replace_one_whose_clients_have_cursors_on_buckets(mongod: MongodProcess) -> None:
+    """A server closes cursors that are not used for ten minutes."""
+    probed = Probed(mongod, "native")
+    seen = []
+    for now_seconds in (0, CURSOR_SECONDS - 1, CURSOR_SECONDS):
+        probed.now_seconds = now_seconds
+        await probed.probe.look()
+        seen.append(probed.probe.profile.has_cursors_on_buckets)
+    assert (seen, probed.changes) == ([True, True, False], 1)
+
+
+async def test_cursors_on_buckets_may_be_as_old_as_the_process_that_opened_them(mongod: MongodProcess) -> None:
+    probed = Probed(mongod)
+    await probed.probe.look()
+    probed.now_seconds = 2 * CURSOR_SECONDS
+    probed.probe.buckets_closed(Namespace("d", "system.buckets.x"))
+    assert probed.probe.profile.has_cursors_on_buckets
 
 
 async def test_a_setting_decides_whatever_the_server_says(mongod: MongodProcess) -> None:

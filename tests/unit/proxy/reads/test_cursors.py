@@ -12,6 +12,7 @@ from bson import Int64
 from catalog.namespaces import Namespace, VirtualCollection
 from proxy.reads.cursor_names import CursorNames
 from proxy.reads.cursors import (
+    NotOnBuckets,
     continue_as_it_is,
     continue_cursor,
     cursor_of,
@@ -112,6 +113,16 @@ async def test_who_owns_no_such_cursor_gets_the_first_refusal(replies: list[Repl
     cursors = Cursors(*replies, known=None)
     assert (await cursors.more())["code"] == replies[0]["code"]  # type: ignore[index]
     assert len(cursors.asked) == asked
+
+
+def test_cursors_that_are_not_on_buckets_are_remembered_up_to_a_limit() -> None:
+    on_buckets = CursorNames()
+    on_buckets.opened(7, BUCKETS)
+    found = NotOnBuckets(max_remembered=2)
+    for cursor_id, reply in ((1, UNAUTHORIZED), (2, batch(2)), (7, batch(7)), (3, batch(3)), (4, batch(0))):
+        found.answered(bson.encode({"getMore": Int64(cursor_id), "collection": "x"}), bson.encode(reply), on_buckets)
+    found.answered(bson.encode({"getMore": "5"}), bson.encode(batch(5)), on_buckets)
+    assert [each for each in (1, 2, 3, 4, 5, 7, "5", {}) if each in found] == [3, 4]
 
 
 async def test_on_an_ordinary_collection_the_refusal_stands() -> None:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -74,6 +75,19 @@ class Commits:
         found = await self.memory.ended()
         assert self.errors == []
         return found
+
+
+async def test_a_clock_that_is_set_back_makes_no_span_negative(monkeypatch: pytest.MonkeyPatch) -> None:
+    commits = Commits()
+    commit = commits.commit(Asking(commits.insert()))
+    observed = commits.spans.began(commit)
+    assert observed is not None
+    commits.bench.catalog.finish([write.batch for write in commit.writes], ACKNOWLEDGED)
+    real_ns = time.time_ns
+    monkeypatch.setattr(time, "time_ns", lambda: real_ns() - 3_600_000_000_000)
+    observed.ended(Applied(1, {}, Acknowledgement(None, {}, None, 1.0, 2.0)))
+    (span,) = (await commits.ended()).values()
+    assert 0 <= span.end_time - span.start_time < 60_000_000_000
 
 
 async def test_a_commit_and_its_inserts_are_linked() -> None:
