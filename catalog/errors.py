@@ -142,7 +142,7 @@ class CommandError(Exception):
 
     def write_error(self, index: int) -> dict[str, Any]:
         """The entry for ``writeErrors``, in the server's field order (W90)."""
-        return {"index": index, "code": self.code, **self.details, "errmsg": self.message}
+        return {"index": index, "code": self.code, "errmsg": self.message, **self.details}
 
 
 class BackendUnavailable(CommandError):
