@@ -116,9 +116,7 @@ def outcome_of(
             name=reply.get("codeName"),
         )
         return Unknown(error) if error.code in UNDECIDED_CODES else Rejected(error)
-    errors = {
-        int(entry["index"]): _error_of(entry, message_of) for entry in reply.get("writeErrors", ())
-    }
+    errors = {int(entry["index"]): _error_of(entry, message_of) for entry in reply.get("writeErrors", ())}
     for error in errors.values():
         if error.code in OTHER_UUID_CODES:
             # The error concerns the whole command; documents written before it were dropped with the collection.

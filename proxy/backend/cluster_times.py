@@ -11,10 +11,12 @@ from typing import Any
 
 from bson import Timestamp
 
-from catalog.bson.codec import encode
+from catalog.bson.codec import decode, encode
+from catalog.bson.raw import document, element, fields_of
 from proxy.request.session_fields import GOSSIP
 
 _CLUSTER, _OPERATION = GOSSIP
+_RAW_NAMES = tuple(name.encode() for name in GOSSIP)
 
 
 class ClusterTimes:
@@ -35,6 +37,11 @@ class ClusterTimes:
         if isinstance(told, Mapping) and self._is_later(_time_in(told), _time_in(self._times.get(_CLUSTER))):
             self._times[_CLUSTER] = told
             self._elements = None
+
+    def hear_raw(self, reply: bytes) -> None:
+        """As ``hear``, with a raw reply document, which may be long."""
+        fields = fields_of(reply)
+        self.hear(decode(document(element(name, fields[name]) for name in _RAW_NAMES if name in fields)))
 
     def elements(self) -> bytes:
         """The times as raw elements; empty if the server is alone."""

@@ -1,9 +1,9 @@
-"""Inserts through a proxy with native access, next to those of the server itself: sessions, errors and times (W90, W102)."""
+"""Inserts in sessions, next to those of the server itself: errors, times, transactions (W90, W102)."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from datetime import datetime
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -17,7 +17,7 @@ from tests.support.twins import masked
 from tests.support.wire import WireClient
 
 TIMESERIES = {"timeField": "t", "metaField": "m"}
-START = datetime(2024, 5, 1)
+START = datetime(2024, 5, 1, tzinfo=UTC)
 Reply = Mapping[str, Any]
 
 
@@ -97,12 +97,15 @@ def test_w90_so_it_is_if_the_retry_comes_through_another_proxy(
 ) -> None:
     replica_set.shared_client[db_name].create_collection("x", timeseries=TIMESERIES)
     flags = ["--timeseries-access", "native"]
-    with started(ProxyProcess(tmp_path, replica_set.uri, flags=flags)) as other:
-        with WireClient(native.port) as wire, WireClient(other.port) as another:
-            for _ in range(2):  # the second time the proxies have been linked
-                written, retry = row(), {**new_session(), "txnNumber": Int64(1)}
-                first = insert(wire, db_name, written, **retry)
-                again = insert(another, db_name, written, **retry)
-                assert [first["n"], again["n"]] == [1, 1]
-                assert times_of(first) <= times_of(again)
-            assert replica_set.shared_client[db_name].x.count_documents({}) == 2
+    with (
+        started(ProxyProcess(tmp_path, replica_set.uri, flags=flags)) as other,
+        WireClient(native.port) as wire,
+        WireClient(other.port) as another,
+    ):
+        for _ in range(2):  # the second time, the proxies have been linked
+            written, retry = row(), {**new_session(), "txnNumber": Int64(1)}
+            first = insert(wire, db_name, written, **retry)
+            again = insert(another, db_name, written, **retry)
+            assert [first["n"], again["n"]] == [1, 1]
+            assert times_of(first) <= times_of(again)
+        assert replica_set.shared_client[db_name].x.count_documents({}) == 2

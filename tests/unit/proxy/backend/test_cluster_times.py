@@ -33,6 +33,14 @@ def test_w90_the_latest_are_kept_in_whatever_order_replies_come() -> None:
     assert known(times) == {name: told(7)[name] for name in ("$clusterTime", "operationTime")}
 
 
+def test_a_raw_reply_tells_the_same() -> None:
+    times = ClusterTimes()
+    times.hear_raw(bson.encode({"cursor": {"firstBatch": []}, **told(5)}))
+    assert known(times) == {name: told(5)[name] for name in ("$clusterTime", "operationTime")}
+    times.hear_raw(bson.encode({"ok": 1.0}))
+    assert known(times)["operationTime"] == Timestamp(5, 1)
+
+
 def test_each_is_kept_by_itself() -> None:
     times = ClusterTimes()
     times.hear(told(5))
