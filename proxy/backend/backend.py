@@ -123,7 +123,7 @@ class Backend:
         login = AccountLogin(calls, run, pool, patience_seconds)
         probe = AccessProbe(timeseries_access, run, login.privileges, access, profile)
         listing = CollectionListing(
-            calls, run, probe.asked_privileges, lambda: login.is_lost, lambda: probe.profile.uses_buckets
+            calls, run, probe.asked_privileges, lambda: login.is_lost, lambda: probe.profile.uses_buckets, probe.covers
         )
         loop = asyncio.get_running_loop()
         try:

@@ -176,7 +176,7 @@ class InsertHandler:
         insert, client = template.command(documents, session, txn_number), exchange.session
         if self.native.coalesces:
             alone = insert.ordered and len(documents) > 1
-            tried = self.native.tried((session, client.identity), txn_number)
+            tried = self.native.tried((session, client.identity), txn_number, template.collection)
             if tried is Tried.PERHAPS and (alone or self.native.is_left_to_the_backend(insert.size_bytes)):
                 self._seek(exchange, template, insert)
                 return
@@ -234,7 +234,7 @@ class InsertHandler:
                 transaction = self.statements.transaction(client, txn_number)
             except CommandError:
                 return False
-            if self._staging.may_be_written(transaction):
+            if self._staging.may_be_written(transaction, template.collection):
                 return False
         pending = self.pending
         pending.size_bytes += len(document)
