@@ -7,17 +7,20 @@ first, so that the proxy applies the change before the client knows of it. The e
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 import bson
 
 from catalog.bson.codec import TOLERANT
+from catalog.commit.open_transactions import OpenTransactions
 from catalog.errors import BackendUnavailable
 from catalog.identity import identity_of
 from proxy.observe.limited_log import noticed
 from proxy.observe.tasks import TaskSet
 from proxy.relay.transaction_effects import TransactionEffects
 from proxy.request.attempt import Outcome, Replied, Unexpected, of_error, of_reply
+from proxy.request.command import Command
+from proxy.request.command_table import ENDS_TRANSACTION
 from proxy.request.exchange import Exchange
 from proxy.request.outcome import may_have_changed
 from proxy.request.ports import Announce, Effects
@@ -27,11 +30,23 @@ from proxy.request.unanswered import CHANGES_COLLECTIONS, Unanswered
 from proxy.upstream.connection import UpstreamConnection, UpstreamLost, reply_document
 from proxy.wire import op_msg
 
+_NOT_OPEN: Final = frozenset({225, 251, 256})
+"""What a server says of a transaction that it does not have, or no longer."""
+
 
 class RelayHandler:
     """Relays commands over the client's own upstream connection."""
 
-    def __init__(self, tasks: TaskSet, effects: Effects, announce: Announce, unanswered: Unanswered) -> None:
+    def __init__(
+        self,
+        tasks: TaskSet,
+        effects: Effects,
+        announce: Announce,
+        unanswered: Unanswered,
+        open_transactions: OpenTransactions | None = None,
+    ) -> None:
+        """``open_transactions``: where it is recorded which there are."""
+        self.open_transactions = OpenTransactions() if open_transactions is None else open_transactions
         self._tasks = tasks
         self._announce = announce
         self._effects = effects
@@ -64,7 +79,32 @@ class RelayHandler:
         exchange.end(outcome)
 
     def _is_observed(self, exchange: Exchange, route: Relay) -> bool:
-        return bool(route.effects) or route.changes_identity or self._in_transactions.concerns(exchange.command)
+        if route.effects or route.changes_identity or self._in_transactions.concerns(exchange.command):
+            return True
+        return self._ends_open(exchange)
+
+    # --- transactions that are open -----------------------------------------------------------------------------
+
+    def transaction_begins(self, exchange: Exchange, command: Command) -> None:
+        """Record a transaction whose first command this is."""
+        number = command.get("txnNumber")
+        if command.in_transaction and isinstance(number, int):
+            self.open_transactions.begun((command.raw(b"lsid"), exchange.session.identity), number)
+
+    def _ends_open(self, exchange: Exchange) -> bool:
+        command = exchange.command
+        if not self.open_transactions.numbers or command is None or command.name not in ENDS_TRANSACTION:
+            return False
+        return (command.raw(b"lsid"), exchange.session.identity) in self.open_transactions.numbers
+
+    def _ended(self, exchange: Exchange, command: Command, reply: bytes) -> None:
+        """Record that a transaction has ended, unless it may still be open."""
+        said = bson.decode(reply, codec_options=TOLERANT)
+        number = command.get("txnNumber")
+        if isinstance(number, int) and (said.get("ok") or said.get("code") in _NOT_OPEN):
+            self.open_transactions.ended((command.raw(b"lsid"), exchange.session.identity), number)
+
+    # ------------------------------------------------------------------------------------------------------------
 
     async def _connect_first(self, exchange: Exchange, route: Relay) -> None:
         try:
@@ -104,6 +144,8 @@ class RelayHandler:
                 await self._apply(exchange, route, changed=True)
                 raise
             document = reply_document(reply)
+            if exchange.command is not None and self._ends_open(exchange):
+                self._ended(exchange, exchange.command, document)
             if route.effects or self._in_transactions.concerns(exchange.command):
                 await self._apply(exchange, route, changed=may_have_changed(document))
             if route.changes_identity:

@@ -109,3 +109,66 @@ def test_w90_so_it_is_if_the_retry_comes_through_another_proxy(
             assert [first["n"], again["n"]] == [1, 1]
             assert times_of(first) <= times_of(again)
         assert replica_set.shared_client[db_name].x.count_documents({}) == 2
+
+
+@pytest.fixture(params=["mongod", "native", "buckets"])
+def port(request: pytest.FixtureRequest, replica_set: MongodProcess) -> int:
+    """The server itself, or a proxy."""
+    if request.param == "mongod":
+        return replica_set.port
+    found: ProxyProcess = request.getfixturevalue("native" if request.param == "native" else "proxy_rs")
+    return found.port
+
+
+def begin(wire: WireClient, name: str, session: Reply, number: int) -> Reply:
+    """A transaction that has changed a document of an ordinary collection; its fields."""
+    fields = {**session, "txnNumber": Int64(number), "autocommit": False}
+    update = {"update": "plain", "updates": [{"q": {"_id": 1}, "u": {"$inc": {"a": 1}}}], "$db": name}
+    assert wire.command({**update, **fields, "startTransaction": True})["n"] == 1
+    return fields
+
+
+def is_free(wire: WireClient, name: str) -> bool:
+    """Whether another client can change that document, because no transaction has."""
+    update = {"update": "plain", "updates": [{"q": {"_id": 1}, "u": {"$inc": {"b": 1}}}], "$db": name}
+    return wire.command({**update, "maxTimeMS": 500}).get("n") == 1
+
+
+@pytest.mark.parametrize("known", [False, True])
+def test_w102_a_newer_number_ends_the_transaction_of_the_session(
+    replica_set: MongodProcess, port: int, db_name: str, known: bool
+) -> None:
+    """Also if the proxy recognises the first command of the transaction, or it comes over another connection."""
+    database = replica_set.shared_client[db_name]
+    database.create_collection("x", timeseries=TIMESERIES)
+    database.plain.insert_one({"_id": 1})
+    with WireClient(port) as wire, WireClient(port) as other:
+        for number in range(1, 9, 2):
+            session = new_session()
+            if known:
+                assert insert(wire, db_name, row(), **session, txnNumber=Int64(number))["n"] == 1
+            fields = begin(wire if number < 5 else other, db_name, session, number + 1)
+            assert not is_free(other, db_name)
+            for _ in range(2):
+                assert insert(wire, db_name, row(), **session, txnNumber=Int64(number + 2))["n"] == 1
+            assert is_free(other, db_name)
+            ended = wire.command({"commitTransaction": 1, "$db": "admin", **fields})
+            assert (ended["ok"], ended["code"] in (225, 251)) == (0, True)
+        assert database.plain.find_one() == {"_id": 1, "b": 4}
+
+
+def test_w102_numbers_up_to_that_of_the_transaction_are_refused(
+    replica_set: MongodProcess, port: int, db_name: str
+) -> None:
+    database = replica_set.shared_client[db_name]
+    database.create_collection("x", timeseries=TIMESERIES)
+    database.plain.insert_one({"_id": 1})
+    session = new_session()
+    with WireClient(port) as wire:
+        fields = begin(wire, db_name, session, 5)
+        codes = [insert(wire, db_name, row(), **session, txnNumber=Int64(number)).get("code") for number in (4, 5)]
+        assert codes == [225, 217]
+        assert wire.command({"commitTransaction": 1, "$db": "admin", **fields})["ok"] == 1
+        assert insert(wire, db_name, row(), **session, txnNumber=Int64(6))["n"] == 1
+    assert database.plain.find_one() == {"_id": 1, "a": 1}
+    assert database.x.count_documents({}) == 1
