@@ -68,6 +68,7 @@ CODE_NAMES: Mapping[int, str] = {
     186: "ClientMetadataCannotBeMutated",
     189: "PrimarySteppedDown",
     197: "InvalidIndexSpecificationOption",
+    217: "IncompleteTransactionHistory",
     225: "TransactionTooOld",
     237: "CursorKilled",
     251: "NoSuchTransaction",

@@ -97,7 +97,7 @@ class AskedInsert:
             self._ingest.committer.spawn(self._end(number))
             return
         if self._txn_number == number:
-            error = CommandError(INCOMPLETE_HISTORY, _OF_TRANSACTION, name="IncompleteTransactionHistory")
+            error = CommandError(INCOMPLETE_HISTORY, _OF_TRANSACTION)
         else:
             error = CommandError(
                 TRANSACTION_TOO_OLD,

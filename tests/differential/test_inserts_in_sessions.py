@@ -9,7 +9,7 @@ from typing import Any
 from uuid import uuid4
 
 import pytest
-from bson import Binary, Int64, ObjectId
+from bson import Binary, Int64, ObjectId, Timestamp
 
 from tests.support.mongod import MongodProcess
 from tests.support.proxy import ProxyProcess, started
@@ -109,6 +109,18 @@ def test_w90_so_it_is_if_the_retry_comes_through_another_proxy(
             assert [first["n"], again["n"]] == [1, 1]
             assert times_of(first) <= times_of(again)
         assert replica_set.shared_client[db_name].x.count_documents({}) == 2
+
+
+def test_an_insert_after_no_time_is_refused(
+    replica_set: MongodProcess, native: ProxyProcess, proxy_rs: ProxyProcess, db_name: str
+) -> None:
+    replica_set.shared_client[db_name].create_collection("x", timeseries=TIMESERIES)
+    told = []
+    for port in (replica_set.port, native.port, proxy_rs.port):
+        with WireClient(port) as wire:
+            reply = insert(wire, db_name, row(), readConcern={"afterClusterTime": Timestamp(0, 0)})
+            told.append((reply["ok"], reply.get("errmsg")))
+    assert told == [(0, "afterClusterTime cannot be a null timestamp")] * 3
 
 
 @pytest.fixture(params=["mongod", "native", "buckets"])
