@@ -64,24 +64,25 @@ class RelayHandler:
             self._tasks.spawn(self._connect_first(exchange, route))
         elif self._is_observed(exchange, route):
             self._tasks.spawn(self._observe(exchange, route))
+        elif self._ends_open(exchange):
+            self._tasks.spawn(self.start_observed(exchange))
         else:
             _stream(exchange, connection)
 
     async def start_observed(self, exchange: Exchange) -> None:
-        """Relay a command whose reply may leave a cursor open or report it missing; the outcome has the whole reply."""
+        """Relay a command whose reply tells of a cursor or of the end of a transaction; the outcome has the whole reply."""
         exchange.sent()
         try:
             reply = await exchange.session.upstream.exchange(exchange.message.raw)
             document = reply_document(reply)
             outcome: Outcome = of_reply(document, exchange.parsed().name, reply.raw)
+            self._note_end(exchange, document)
         except Exception as error:  # noqa: BLE001  (it becomes the outcome)
             outcome = of_error(error)
         exchange.end(outcome)
 
     def _is_observed(self, exchange: Exchange, route: Relay) -> bool:
-        if route.effects or route.changes_identity or self._in_transactions.concerns(exchange.command):
-            return True
-        return self._ends_open(exchange)
+        return bool(route.effects) or route.changes_identity or self._in_transactions.concerns(exchange.command)
 
     # --- transactions that are open -----------------------------------------------------------------------------
 
@@ -95,10 +96,16 @@ class RelayHandler:
         command = exchange.command
         if not self.open_transactions.numbers or command is None or command.name not in ENDS_TRANSACTION:
             return False
-        return (command.raw(b"lsid"), exchange.session.identity) in self.open_transactions.numbers
+        return (
+            exchange.expects_reply
+            and (command.raw(b"lsid"), exchange.session.identity) in self.open_transactions.numbers
+        )
 
-    def _ended(self, exchange: Exchange, command: Command, reply: bytes) -> None:
-        """Record that a transaction has ended, unless it may still be open."""
+    def _note_end(self, exchange: Exchange, reply: bytes) -> None:
+        """Record that a transaction has ended, if the command has ended one and it is not still open."""
+        command = exchange.command
+        if command is None or not self._ends_open(exchange):
+            return
         said = bson.decode(reply, codec_options=TOLERANT)
         number = command.get("txnNumber")
         if isinstance(number, int) and (said.get("ok") or said.get("code") in _NOT_OPEN):
@@ -111,6 +118,8 @@ class RelayHandler:
             connection = await exchange.session.upstream.connect()
             if self._is_observed(exchange, route):
                 await self._observe(exchange, route)
+            elif self._ends_open(exchange):
+                await self.start_observed(exchange)
             else:
                 _stream(exchange, connection)
         except Exception as error:  # noqa: BLE001  (it becomes the outcome)
@@ -144,8 +153,7 @@ class RelayHandler:
                 await self._apply(exchange, route, changed=True)
                 raise
             document = reply_document(reply)
-            if exchange.command is not None and self._ends_open(exchange):
-                self._ended(exchange, exchange.command, document)
+            self._note_end(exchange, document)
             if route.effects or self._in_transactions.concerns(exchange.command):
                 await self._apply(exchange, route, changed=may_have_changed(document))
             if route.changes_identity:
