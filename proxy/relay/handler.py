@@ -70,7 +70,7 @@ class RelayHandler:
             _stream(exchange, connection)
 
     async def start_observed(self, exchange: Exchange) -> None:
-        """Relay a command whose reply tells of a cursor or of the end of a transaction; the outcome has the whole reply."""
+        """Relay a command whose reply tells of a cursor, or of the end of a transaction; the outcome has all of it."""
         exchange.sent()
         try:
             reply = await exchange.session.upstream.exchange(exchange.message.raw)
