@@ -54,6 +54,7 @@ HOT_MODULES = (
     "proxy/clients/handlers.py",
     "proxy/clients/measuring.py",
     "proxy/clients/turns.py",
+    "proxy/inserts/asked_insert.py",
     "proxy/inserts/catalog_staging.py",
     "proxy/inserts/coalesced_command.py",
     "proxy/inserts/coalescing.py",

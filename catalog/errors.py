@@ -68,6 +68,7 @@ CODE_NAMES: Mapping[int, str] = {
     186: "ClientMetadataCannotBeMutated",
     189: "PrimarySteppedDown",
     197: "InvalidIndexSpecificationOption",
+    217: "IncompleteTransactionHistory",
     225: "TransactionTooOld",
     237: "CursorKilled",
     251: "NoSuchTransaction",
@@ -142,7 +143,7 @@ class CommandError(Exception):
 
     def write_error(self, index: int) -> dict[str, Any]:
         """The entry for ``writeErrors``, in the server's field order (W90)."""
-        return {"index": index, "code": self.code, **self.details, "errmsg": self.message}
+        return {"index": index, "code": self.code, "errmsg": self.message, **self.details}
 
 
 class BackendUnavailable(CommandError):

@@ -15,9 +15,10 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import Any
 
 from catalog.buckets.write_batch import BatchState, WriteBatch
 from catalog.catalog import BucketCatalog
@@ -128,6 +129,10 @@ class Committer:
             store, clock, options.restart_window_seconds, patience_seconds, self._tasks.spawn
         )
         self._reopening = Reopening(catalog, store, clock, patience_seconds / 3)
+
+    def spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        """Run what an insert waits for; the end of the process waits for it as for a commit."""
+        self._tasks.spawn(work)
 
     # --- how it commits from now on ------------------------------------------------------------------------
 

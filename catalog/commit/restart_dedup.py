@@ -11,7 +11,8 @@ rows cannot be those of one statement, whose equal rows are in one bucket and ar
 statement is staged, because what is acknowledged must be stored.
 
 The same look-up finds what a proxy has written that cannot be asked, because it was killed, or does not answer
-(``proxy.peers``). Then all rows count that were stored in these minutes.
+(``proxy.peers``), and what clients have written to a database where the proxy's account had no rights yet, so that
+their statements were relayed without being recorded. Then all rows count that were stored in these minutes.
 
 Not covered: measurements without ``_id``, those whose meta value was changed in between, commands of the earlier
 process that the backend has yet to execute, and drivers that retry later. A new statement whose rows equal, including
@@ -33,6 +34,9 @@ from catalog.ports import Acknowledgement, Applied, BulkOutcome, Clock, WriteCon
 
 ASKED_AT_ONCE = 1_000
 """Number of waiting measurements from which a query takes no further question."""
+
+MOST_DOUBTED = 1_000
+"""Maximum number of databases that are doubted at a time."""
 
 CLAIMED_LIMIT = 100_000
 """Maximum number of recorded rows that were found for a statement."""
@@ -119,9 +123,30 @@ class RestartDedup:
         """By collection, and whether all rows of the last minutes count."""
         self._claimed: Counter[bytes] = Counter()
         """Rows that were found for a statement, by collection and digest."""
+        self._doubted: dict[str, float] = {}
+        """Until when databases are doubted."""
 
-    def is_needed(self, *, first_of_session: bool) -> bool:
-        """Whether a statement may have been written by an earlier process."""
+    def doubt(self, database: str) -> None:
+        """Statements for this database were not recorded until now: those that follow may have been executed."""
+        self._doubted.pop(database, None)
+        self._doubted[database] = self._clock.monotonic_seconds() + self._window_seconds
+        if len(self._doubted) > MOST_DOUBTED:
+            del self._doubted[next(iter(self._doubted))]
+
+    def _is_doubted(self, collection: VirtualCollection) -> bool:
+        database = collection.namespace.database
+        until_seconds = self._doubted.get(database)
+        if until_seconds is None:
+            return False
+        if self._clock.monotonic_seconds() < until_seconds:
+            return True
+        del self._doubted[database]
+        return False
+
+    def is_needed(self, collection: VirtualCollection, *, first_of_session: bool) -> bool:
+        """Whether a statement that is not recorded may have been executed, not by this process or not recorded."""
+        if self._doubted and self._is_doubted(collection):
+            return True
         return first_of_session and self._clock.monotonic_seconds() < self._until_seconds
 
     def ask(
@@ -138,6 +163,7 @@ class RestartDedup:
         ``until_now``: rows count that were stored at any time in the window before now, not only before this process
         has written to the collection.
         """
+        until_now = until_now or self._is_doubted(collection)
         question = _Question(measurements, write_concern, answer)
         waiting = self._questions.get((collection, until_now))
         if waiting is not None:

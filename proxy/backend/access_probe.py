@@ -107,10 +107,16 @@ class AccessProbe:
         self._closed: Namespace | None = None
         """The bucket namespace that the server has refused."""
         self._changed: Callable[[], None] = lambda: None
+        self._covered: Callable[[str], None] = lambda database: None
 
-    def follow(self, changed: Callable[[], None]) -> None:
-        """Call this after the profile got another ``Access``."""
+    def follow(self, changed: Callable[[], None], covered: Callable[[str], None] = lambda database: None) -> None:
+        """Call ``changed`` after the profile got another ``Access``, ``covered`` when ``covers`` is called."""
         self._changed = changed
+        self._covered = covered
+
+    def covers(self, database: str) -> None:
+        """The account has got rights in this database, whose commands were relayed until now."""
+        self._covered(database)
 
     async def look(self) -> None:
         """Ask the backend, and choose the access; raises ``CommandError``, and nothing changes then."""

@@ -81,6 +81,7 @@ class Backend:
         self.hello = hello
         self.pool = pool
         self.registry = registry
+        pool.family.times.hear(hello)
         self.started: Timestamp | None = None
         """The backend's time before the first write of this process; ``None`` if it reports none."""
         self.told: dict[str, str] = {}
@@ -122,7 +123,7 @@ class Backend:
         login = AccountLogin(calls, run, pool)
         probe = AccessProbe(timeseries_access, run, login.privileges, access, profile)
         listing = CollectionListing(
-            calls, run, probe.asked_privileges, lambda: login.is_lost, lambda: probe.profile.uses_buckets
+            calls, run, probe.asked_privileges, lambda: login.is_lost, lambda: probe.profile.uses_buckets, probe.covers
         )
         loop = asyncio.get_running_loop()
         try:
@@ -271,11 +272,12 @@ class Backend:
 
     def record_cluster_time(self, reply: Mapping[str, Any]) -> None:
         """Record the cluster time of a reply; the proxy's ``hello`` passes it on."""
+        self.pool.family.times.hear(reply)
         self.hello = {**self.hello, **{name: reply[name] for name in GOSSIP if name in reply}}
 
     def cluster_times(self) -> bytes:
-        """Those that were recorded, as raw elements; empty if the server is alone."""
-        return encode({name: self.hello[name] for name in GOSSIP if name in self.hello})[4:-1]
+        """The latest that the backend has told, as raw elements; empty if the server is alone."""
+        return self.pool.family.times.elements()
 
     async def run_raw(self, database: str, body: Mapping[str, Any]) -> bytes:
         """Run one command over a service connection; returns the raw reply, also an error reply.

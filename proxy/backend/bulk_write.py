@@ -33,6 +33,7 @@ _MODIFIED: Final = b"\x10nModified\0"
 _MODIFIED_BYTES: Final = len(_MODIFIED) + 4
 _OK: Final = b"\x01ok\0" + struct.pack("<d", 1.0) + b"\0"
 
+_PLAIN_FIELDS: Final = frozenset({"index", "code", "errmsg"})
 _AS_IT_IS: Final = Attempt.AS_IT_IS
 _NO_ERRORS: Final[Mapping[int, CommandError]] = {}
 RESEND_PAUSE_SECONDS: Final = 0.1
@@ -68,7 +69,9 @@ async def bulk_write(
     except CommandError as refused:
         # The proxy's account could not authenticate.
         return Rejected(refused)
-    if isinstance(outcome, Unknown):
+    if isinstance(outcome, Applied):
+        pool.family.times.hear(outcome.acknowledgement.fields)
+    elif isinstance(outcome, Unknown):
         pool.forget_primary()
         await asyncio.sleep(RESEND_PAUSE_SECONDS)
     return outcome
@@ -102,7 +105,7 @@ def outcome_of(
     """The outcome that the reply to a bulk write, which has just arrived, reports.
 
     With ``wait``, the write concern is still waited for. ``sent_at_seconds``: see ``Acknowledgement``.
-    ``message_of``: the text of the error of one document for its client.
+    ``message_of``: the text of the error of one document for its client, who also gets what else the server says of it.
     """
     if not reply.get("ok"):
         error = CommandError(
@@ -113,10 +116,7 @@ def outcome_of(
             name=reply.get("codeName"),
         )
         return Unknown(error) if error.code in UNDECIDED_CODES else Rejected(error)
-    errors = {
-        int(entry["index"]): CommandError(int(entry["code"]), (message_of or _client_message)(entry))
-        for entry in reply.get("writeErrors", ())
-    }
+    errors = {int(entry["index"]): _error_of(entry, message_of) for entry in reply.get("writeErrors", ())}
     for error in errors.values():
         if error.code in OTHER_UUID_CODES:
             # The error concerns the whole command; documents written before it were dropped with the collection.
@@ -135,6 +135,15 @@ def outcome_of(
         fields = {name: reply[name] for name in ACKNOWLEDGED_FIELDS if name in reply}
     acknowledgement = Acknowledgement(concern, fields, wait, sent_at_seconds, answered_at_seconds)
     return Applied(int(reply["n"]), errors, acknowledgement)
+
+
+def _error_of(entry: Mapping[str, Any], message_of: Callable[[Mapping[str, Any]], str] | None) -> CommandError:
+    """The error of one document. Its further fields hold values, so they are for the client of this document only."""
+    code = int(entry["code"])
+    if message_of is None:
+        return CommandError(code, _client_message(entry))
+    details = {name: value for name, value in entry.items() if name not in _PLAIN_FIELDS}
+    return CommandError(code, message_of(entry), details=details)
 
 
 def _client_message(error: Mapping[str, Any]) -> str:

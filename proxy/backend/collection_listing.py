@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Final
 
@@ -22,6 +23,9 @@ from proxy.request.ports import RunCommand
 
 log = structlog.get_logger(__name__)
 
+MOST_RELAYED: Final = 1_000
+"""How many databases without rights are remembered."""
+
 RELAYED: Final = "commands on a database are relayed: the backend's account has no rights there"
 
 AskPrivileges = Callable[[], Awaitable[Sequence[Privilege] | None]]
@@ -37,12 +41,16 @@ class CollectionListing:
         asked_privileges: AskPrivileges,
         is_logged_out: Callable[[], bool],
         describes: Callable[[], bool],
+        covers: Callable[[str], None] = lambda database: None,
     ) -> None:
         """``asked_privileges``: those of the account now, ``None`` without access control.
 
         ``is_logged_out``: whether the account is known to be logged out.
-        ``describes``: whether to ask also what rewritten reads depend on.
+        ``describes``: whether to ask also what rewritten reads depend on. ``covers`` is called with a database whose
+        commands were relayed until now, because the account had no rights there.
         """
+        self._covers = covers
+        self._relayed: OrderedDict[str, None] = OrderedDict()
         self._calls = calls
         self._run = run
         self._asked_privileges = asked_privileges
@@ -59,7 +67,13 @@ class CollectionListing:
                 raise
             if await self._must_list(database, describes=describes):
                 raise _refused() from None
+            self._relayed[database] = None
+            if len(self._relayed) > MOST_RELAYED:
+                self._relayed.popitem(last=False)
             return []
+        if database in self._relayed:
+            del self._relayed[database]
+            self._covers(database)
         log.debug("collections listed", database=database, timeseries=len(entries))
         return await self._described(database, entries) if describes else entries
 

@@ -191,6 +191,7 @@ class RowSearch:
             rows: Counter[bytes] = Counter()
             reply = await self._request(collection, query, deadline_seconds)
             time = time_of(reply)
+            self._pool.family.times.hear_raw(reply)
             try:
                 while True:
                     cursor = raw.fields_of(raw.fields_of(reply)[b"cursor"], 1)

@@ -13,6 +13,7 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 
 from catalog.errors import BackendUnavailable
+from proxy.backend.cluster_times import ClusterTimes
 from proxy.backend.request_places import RequestPlaces
 from proxy.backend.service_connection import (
     LOGIN_REFUSED,
@@ -118,6 +119,7 @@ class PoolFamily:
 
     def __init__(self) -> None:
         self.pools: list[ServicePool] = []
+        self.times = ClusterTimes()
         self.on_refused: Callable[[ServicePool], None] = lambda pool: None
         """Called if the backend answers a command of a pool with error 13."""
 

@@ -147,6 +147,7 @@ class Dispatcher:
         else:
             if (members := self.handlers.members) is not None:
                 exchange.session = members.session_for(exchange.session, command)
+            self.handlers.notice(exchange, command)
             self._route(exchange, command)
 
     def _start_before_login(self, exchange: Exchange, command: Command) -> None:

@@ -12,6 +12,7 @@ from proxy.reads.inline_reads import InlineReads
 from proxy.relay.failover import Failover
 from proxy.relay.handler import RelayHandler
 from proxy.request.attempt import Outcome, Replied, Streamed
+from proxy.request.command import STARTS_TRANSACTION, Command
 from proxy.request.exchange import Exchange
 from proxy.request.ports import Gate, Translator
 from proxy.request.recognition import Memory, memory
@@ -48,6 +49,11 @@ class Handlers:
     failover: Failover | None = None
     memory: Memory = field(default_factory=memory)
     admin: AdminCommands | None = None
+
+    def notice(self, exchange: Exchange, command: Command) -> None:
+        """Record that a transaction begins, if the command begins one."""
+        if STARTS_TRANSACTION in command.fields:
+            self.relay.transaction_begins(exchange, command)
 
     def record_cursor(self, session: Session, outcome: Outcome) -> None:
         """Record the cursor that a reply of another member leaves open there."""

@@ -18,6 +18,7 @@ from typing import Final
 import structlog
 from pymongo.topology_description import TopologyDescription
 
+from catalog.commit.open_transactions import OpenTransactions
 from catalog.errors import CommandError
 from catalog.identity import NOBODY
 from proxy.clients.accepting import Listener
@@ -91,6 +92,7 @@ class Parts:
     joins_applied: JoinsApplied | None = None
     new_collections: NewCollections | None = None
     memory: Memory = field(default_factory=memory)
+    open_transactions: OpenTransactions = field(default_factory=OpenTransactions)
     slow: SlowThreshold = NEVER_SLOW
     admin: AdminParts = field(default_factory=AdminParts)
     limits: LimitBook = field(default_factory=lambda: LimitBook(LimitNumbers()))
@@ -122,7 +124,7 @@ class Server:
         )
         unanswered = Unanswered()
         handlers = Handlers(
-            RelayHandler(self._tasks, parts.effects, parts.announce, unanswered),
+            RelayHandler(self._tasks, parts.effects, parts.announce, unanswered, parts.open_transactions),
             self.hello,
             parts.ingest,
             in_turns(parts.translate, unanswered),

@@ -158,7 +158,8 @@ class CatalogStaging(Staging):
         assert insert.txn_number is not None
         assert insert.statement_ids is not None
         transaction = self._statements.transaction((insert.session, key.identity), insert.txn_number)
-        sought: list[tuple[Statement, Measurement]] | None = [] if self.may_be_written(transaction) else None
+        is_sought = self.may_be_written(transaction, collection)
+        sought: list[tuple[Statement, Measurement]] | None = [] if is_sought else None
         buckets = self._catalog.collection(collection)
         until_step, end = DOCUMENTS_IN_A_STEP, len(insert.documents)
         for first in range(0, end, MOST):

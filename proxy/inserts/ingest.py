@@ -20,6 +20,7 @@ from catalog.errors import BackendUnavailable, CommandError
 from catalog.identity import Identity
 from catalog.internal_errors import internal_error
 from catalog.namespaces import Namespace, VirtualCollection
+from proxy.inserts.asked_insert import AskedInsert
 from proxy.inserts.catalog_staging import CatalogStaging
 from proxy.inserts.held_insert import HeldInsert, HeldInserts, Pending, Recipient, StagedInsert
 from proxy.inserts.insert_command import InsertCommand
@@ -63,7 +64,7 @@ class InsertHandler:
         ``retryable_writes``: the backend supports retryable writes, so the proxy does too. ``strategy``: which inserts
         the backend carries out itself; by default none. ``may_insert``: see ``NativeInserts``.
         """
-        self._committer = committer
+        self.committer = committer
         self.statements = statements
         self.retryable_writes = retryable_writes
         strategy = strategy or WriteStrategy("catalog", time.monotonic)
@@ -134,6 +135,11 @@ class InsertHandler:
         txn_number: int | None,
     ) -> None:
         client = (session, exchange.session.identity)
+        if txn_number is not None and self.statements.open_transactions.numbers:
+            number = self.statements.open_transactions.numbers.get(client)
+            if number is not None:
+                AskedInsert(self, exchange, template, documents, session, txn_number).meet(number)
+                return
         # While too much is pending, it waits for its turn first, and others are asked then.
         peers = None if self.pending.is_full else self._concerned(client, txn_number)
         if peers is None or txn_number is None:
@@ -176,7 +182,7 @@ class InsertHandler:
         insert, client = template.command(documents, session, txn_number), exchange.session
         if self.native.coalesces:
             alone = insert.ordered and len(documents) > 1
-            tried = self.native.tried((session, client.identity), txn_number)
+            tried = self.native.tried((session, client.identity), txn_number, template.collection)
             if tried is Tried.PERHAPS and (alone or self.native.is_left_to_the_backend(insert.size_bytes)):
                 self._seek(exchange, template, insert)
                 return
@@ -234,7 +240,7 @@ class InsertHandler:
                 transaction = self.statements.transaction(client, txn_number)
             except CommandError:
                 return False
-            if self._staging.may_be_written(transaction):
+            if self._staging.may_be_written(transaction, template.collection):
                 return False
         pending = self.pending
         pending.size_bytes += len(document)
@@ -249,7 +255,7 @@ class InsertHandler:
             writer.settle((0,), error, None)
         except Exception as error:  # noqa: BLE001 - reported
             told = internal_error(STAGING, error)
-            self._committer.report(error)
+            self.committer.report(error)
             writer.settle((0,), told, None)
         staging.kick()
         return True
@@ -270,7 +276,7 @@ class InsertHandler:
     def take(self, insert: InsertCommand, collection: VirtualCollection, identity: Identity, reply: Recipient) -> None:
         """Stage an insert now or, while the limits are exceeded, when its turn comes; ``reply`` is called once."""
         if self._held or self.pending.is_full:
-            held = HeldInsert(insert, collection, identity, reply, self._committer.deadline_seconds())
+            held = HeldInsert(insert, collection, identity, reply, self.committer.deadline_seconds())
             self._held.add(held, self._stage_held)
         else:
             self._stage(insert, collection, identity, reply, self.pending)
@@ -336,7 +342,7 @@ class InsertHandler:
             insert_reply.fail(error)
         except Exception as error:  # noqa: BLE001 - reported; what is staged already is settled all the same
             told = internal_error(STAGING, error)
-            self._committer.report(error)
+            self.committer.report(error)
             insert_reply.fail(told)
         if transaction is not None:
             transaction.commands -= 1
@@ -353,48 +359,3 @@ class InsertHandler:
     def _stage_held(self, held: HeldInsert, pending: Pending) -> None:
         held.reply.waited(held.held_at_seconds)
         self._stage(held.insert, held.collection, held.identity, held.reply, pending)
-
-
-class AskedInsert:
-    """An insert that waits until other processes were asked about it; it counts as pending."""
-
-    __slots__ = ("_documents", "_exchange", "_ingest", "_session", "_size_bytes", "_template", "_txn_number")
-
-    def __init__(
-        self,
-        ingest: InsertHandler,
-        exchange: Exchange,
-        template: InsertTemplate,
-        documents: Sequence[bytes],
-        session: bytes,
-        txn_number: int,
-    ) -> None:
-        self._ingest = ingest
-        self._exchange = exchange
-        self._template = template
-        self._documents = documents
-        self._session = session
-        self._txn_number = txn_number
-        self._size_bytes = sum(map(len, documents))
-        ingest.pending.take(self._size_bytes, len(documents))
-
-    def go_on(self, error: CommandError | None) -> None:
-        """See ``GoOn``: the insert is relayed, staged, or refused."""
-        ingest, exchange, template, documents = self._ingest, self._exchange, self._template, self._documents
-        ingest.pending.take(-self._size_bytes, -len(documents))
-        if error is not None:
-            exchange.end(Refused(error))
-            return
-        size_bytes, session, number = self._size_bytes, self._session, self._txn_number
-        latest = ingest.statements.latest((session, exchange.session.identity))
-        if latest is not None and latest.number == number and latest.is_native:
-            # Another process has relayed it, whatever this one does with such inserts.
-            count = len(documents)
-            ingest.relay_unseen(template.collection, documents)
-        else:
-            count = ingest.documents_to_relay(exchange, template, documents, 0, size_bytes, session, number)
-        if count:
-            ingest.relay_begins(exchange, template, count, size_bytes)
-            exchange.end(NotTranslatable(template.collection))
-        else:
-            ingest.submit_unasked(exchange, template, documents, session, number)

@@ -152,7 +152,10 @@ def _is_causal(read_concern: bytes) -> bool:
 
     PyMongo sends this time with inserts of explicit sessions, too. The primary, which has told it, writes later.
     """
-    return read_concern.startswith(_AFTER, 4) and len(read_concern) == 4 + len(_AFTER) + 8 + 1
+    if not read_concern.startswith(_AFTER, 4) or len(read_concern) != 4 + len(_AFTER) + 8 + 1:
+        return False
+    # The backend refuses an empty time.
+    return any(read_concern[-9:])
 
 
 def documents_of(command: Command) -> Sequence[bytes] | None:

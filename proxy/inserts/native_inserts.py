@@ -31,7 +31,7 @@ class Tried(Enum):
     HERE = auto()
     """This process records its documents, or those of a later number of the session."""
     PERHAPS = auto()
-    """Another process that cannot be asked: only the stored rows can tell."""
+    """Another process that cannot be asked, or the backend without a record here: only the stored rows can tell."""
 
 
 class NativeInserts:
@@ -88,7 +88,7 @@ class NativeInserts:
         if self.coalesces:
             return self._relays(exchange, collection, size_bytes, pieces, start, session, txn_number, ordered=ordered)
         client = (session, exchange.session.identity)
-        tried = self.tried(client, txn_number)
+        tried = self.tried(client, txn_number, collection)
         if tried is Tried.BACKEND:
             # A retry takes the way of the first try, whose statements are recorded there.
             if not count_plain(pieces, start, collection):
@@ -126,7 +126,7 @@ class NativeInserts:
         """
         count = _count(pieces, start, size_bytes)
         client = (session, exchange.session.identity)
-        tried = self.tried(client, txn_number)
+        tried = self.tried(client, txn_number, collection)
         if tried in (Tried.BACKEND, Tried.HERE):
             # A retry takes the way of the first try, whose statements are recorded there.
             return count if tried is Tried.BACKEND else 0
@@ -145,7 +145,7 @@ class NativeInserts:
         """Whether an insert of this size is relayed where others are coalesced."""
         return size_bytes >= LARGE_BYTES or self._strategy.is_native
 
-    def tried(self, client: SessionKey, txn_number: int | None) -> Tried:
+    def tried(self, client: SessionKey, txn_number: int | None, collection: VirtualCollection) -> Tried:
         """Who may have executed the statement with this number of the session."""
         if txn_number is None:
             return Tried.NOBODY
@@ -158,7 +158,7 @@ class NativeInserts:
             return Tried.BACKEND if is_latest and latest.is_native else Tried.HERE
         if latest is not None and is_latest and latest.is_sought:
             return Tried.PERHAPS
-        is_needed = self._restart_dedup.is_needed(first_of_session=_is_first(latest, txn_number))
+        is_needed = self._restart_dedup.is_needed(collection, first_of_session=_is_first(latest, txn_number))
         return Tried.PERHAPS if is_needed else Tried.NOBODY
 
     def relayed(self, identity: Identity, count: int, session: bytes, txn_number: int | None) -> None:

@@ -78,7 +78,7 @@ class NativeStaging(Staging):
         if numbers is not None:
             assert insert.txn_number is not None
             transaction = self._statements.transaction((insert.session, key.identity), insert.txn_number)
-            sought = [] if self.may_be_written(transaction) else None
+            sought = [] if self.may_be_written(transaction, collection) else None
         may_end = insert.ordered and len(insert.documents) > 1
         for index, document in enumerate(insert.documents):
             if index and not index % DOCUMENTS_IN_A_STEP:

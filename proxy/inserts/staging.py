@@ -30,9 +30,11 @@ class Staging:
     def __init__(self, restart_dedup: RestartDedup) -> None:
         self.restart_dedup = restart_dedup
 
-    def may_be_written(self, transaction: Transaction) -> bool:
-        """Whether a process that cannot be asked may have written statements of this transaction."""
-        return transaction.is_sought or self.restart_dedup.is_needed(first_of_session=not transaction.follows_another)
+    def may_be_written(self, transaction: Transaction, collection: VirtualCollection) -> bool:
+        """Whether statements of this transaction may have been executed without being recorded."""
+        if transaction.is_sought:
+            return True
+        return self.restart_dedup.is_needed(collection, first_of_session=not transaction.follows_another)
 
     def stage_one(
         self,

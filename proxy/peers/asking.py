@@ -13,7 +13,8 @@ it pass, and asks again. What a process knows that cannot be asked is looked up 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
 
@@ -95,8 +96,13 @@ class Asking:
         patience_seconds: float,
         spawn: Callable[[Coroutine[Any, Any, None]], object],
         report: Callable[[BaseException], None],
+        hear: Callable[[], Awaitable[object]] | None = None,
     ) -> None:
-        """``patience_seconds``: how long a command may wait; ``report`` gets internal errors."""
+        """``patience_seconds``: how long a command may wait; ``report`` gets internal errors.
+
+        ``hear`` asks the backend for its present cluster time; it raises ``CommandError``.
+        """
+        self._hear = hear
         self.numbers = numbers
         self._log = log
         self._company = company
@@ -157,6 +163,10 @@ class Asking:
             replies = list(await asyncio.gather(*(self._answers_of(member, questions) for member in members)))
         silent = [member.name for member, reply in zip(members, replies, strict=True) if reply is None]
         told = [reply for reply in replies if reply is not None]
+        if self._hear is not None and any(answer.written for reply in told for answer in reply):
+            # The replies to these retries must not be older than the writes (W90).
+            with suppress(CommandError):
+                await self._hear()
         answered = [(pending, [reply[place] for reply in told]) for place, pending in enumerate(asked)]
         if silent:
             self.numbers.unanswered += len(questions)

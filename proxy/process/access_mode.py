@@ -82,6 +82,7 @@ class AccessMode:
             spawn(work)
 
         dedup = RestartDedup(store, clock, options.restart_window_seconds, patience_seconds, search)
+        self._dedup = dedup
         self._native = NativeStaging(self.coalescer, ingest.statements, dedup, ingest.slices)
         may_insert = backend.probe.may_insert
         self._small = SmallInserts(catalog, self._native, may_insert) if coalesces_small else None
@@ -120,7 +121,11 @@ class AccessMode:
             self._forget()
             follow()
 
-        self._backend.probe.follow(changed)
+        def covered(database: str) -> None:
+            self._committer.restart_dedup.doubt(database)
+            self._dedup.doubt(database)
+
+        self._backend.probe.follow(changed, covered)
         follow()
 
     async def drain(self, patience_seconds: float) -> bool:

@@ -50,6 +50,9 @@ log = structlog.get_logger(__name__)
 CONNECT_SECONDS: Final = 1.0
 """Time to open a connection to one address of another process."""
 
+HEARING_SECONDS: Final = 2.0
+"""Time for the backend to tell its cluster time."""
+
 MOST_LINKED: Final = 2 * MOST_PROXIES
 """Connections of other processes; more are closed, because without access control anybody can prove to be one."""
 
@@ -114,6 +117,7 @@ class Peering:
             options.server_selection_timeout_seconds,
             spawn,
             report,
+            partial(assembly.backend.health, HEARING_SECONDS),
         )
         holding = Holding(self._own.name, self.membership.holders, self.numbers, now_seconds, spawn)
         self._held_here = HeldHere(

@@ -7,17 +7,20 @@ first, so that the proxy applies the change before the client knows of it. The e
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 import bson
 
 from catalog.bson.codec import TOLERANT
+from catalog.commit.open_transactions import OpenTransactions
 from catalog.errors import BackendUnavailable
 from catalog.identity import identity_of
 from proxy.observe.limited_log import noticed
 from proxy.observe.tasks import TaskSet
 from proxy.relay.transaction_effects import TransactionEffects
 from proxy.request.attempt import Outcome, Replied, Unexpected, of_error, of_reply
+from proxy.request.command import Command
+from proxy.request.command_table import ENDS_TRANSACTION
 from proxy.request.exchange import Exchange
 from proxy.request.outcome import may_have_changed
 from proxy.request.ports import Announce, Effects
@@ -27,11 +30,23 @@ from proxy.request.unanswered import CHANGES_COLLECTIONS, Unanswered
 from proxy.upstream.connection import UpstreamConnection, UpstreamLost, reply_document
 from proxy.wire import op_msg
 
+_NOT_OPEN: Final = frozenset({225, 251, 256})
+"""What a server says of a transaction that it does not have, or no longer."""
+
 
 class RelayHandler:
     """Relays commands over the client's own upstream connection."""
 
-    def __init__(self, tasks: TaskSet, effects: Effects, announce: Announce, unanswered: Unanswered) -> None:
+    def __init__(
+        self,
+        tasks: TaskSet,
+        effects: Effects,
+        announce: Announce,
+        unanswered: Unanswered,
+        open_transactions: OpenTransactions | None = None,
+    ) -> None:
+        """``open_transactions``: where it is recorded which there are."""
+        self.open_transactions = OpenTransactions() if open_transactions is None else open_transactions
         self._tasks = tasks
         self._announce = announce
         self._effects = effects
@@ -49,16 +64,19 @@ class RelayHandler:
             self._tasks.spawn(self._connect_first(exchange, route))
         elif self._is_observed(exchange, route):
             self._tasks.spawn(self._observe(exchange, route))
+        elif self._ends_open(exchange):
+            self._tasks.spawn(self.start_observed(exchange))
         else:
             _stream(exchange, connection)
 
     async def start_observed(self, exchange: Exchange) -> None:
-        """Relay a command whose reply may leave a cursor open or report it missing; the outcome has the whole reply."""
+        """Relay a command whose reply tells of a cursor, or of the end of a transaction; the outcome has all of it."""
         exchange.sent()
         try:
             reply = await exchange.session.upstream.exchange(exchange.message.raw)
             document = reply_document(reply)
             outcome: Outcome = of_reply(document, exchange.parsed().name, reply.raw)
+            self._note_end(exchange, document)
         except Exception as error:  # noqa: BLE001  (it becomes the outcome)
             outcome = of_error(error)
         exchange.end(outcome)
@@ -66,11 +84,42 @@ class RelayHandler:
     def _is_observed(self, exchange: Exchange, route: Relay) -> bool:
         return bool(route.effects) or route.changes_identity or self._in_transactions.concerns(exchange.command)
 
+    # --- transactions that are open -----------------------------------------------------------------------------
+
+    def transaction_begins(self, exchange: Exchange, command: Command) -> None:
+        """Record a transaction whose first command this is."""
+        number = command.get("txnNumber")
+        if command.in_transaction and isinstance(number, int):
+            self.open_transactions.begun((command.raw(b"lsid"), exchange.session.identity), number)
+
+    def _ends_open(self, exchange: Exchange) -> bool:
+        command = exchange.command
+        if not self.open_transactions.numbers or command is None or command.name not in ENDS_TRANSACTION:
+            return False
+        return (
+            exchange.expects_reply
+            and (command.raw(b"lsid"), exchange.session.identity) in self.open_transactions.numbers
+        )
+
+    def _note_end(self, exchange: Exchange, reply: bytes) -> None:
+        """Record that a transaction has ended, if the command has ended one and it is not still open."""
+        command = exchange.command
+        if command is None or not self._ends_open(exchange):
+            return
+        said = bson.decode(reply, codec_options=TOLERANT)
+        number = command.get("txnNumber")
+        if isinstance(number, int) and (said.get("ok") or said.get("code") in _NOT_OPEN):
+            self.open_transactions.ended((command.raw(b"lsid"), exchange.session.identity), number)
+
+    # ------------------------------------------------------------------------------------------------------------
+
     async def _connect_first(self, exchange: Exchange, route: Relay) -> None:
         try:
             connection = await exchange.session.upstream.connect()
             if self._is_observed(exchange, route):
                 await self._observe(exchange, route)
+            elif self._ends_open(exchange):
+                await self.start_observed(exchange)
             else:
                 _stream(exchange, connection)
         except Exception as error:  # noqa: BLE001  (it becomes the outcome)
@@ -104,6 +153,7 @@ class RelayHandler:
                 await self._apply(exchange, route, changed=True)
                 raise
             document = reply_document(reply)
+            self._note_end(exchange, document)
             if route.effects or self._in_transactions.concerns(exchange.command):
                 await self._apply(exchange, route, changed=may_have_changed(document))
             if route.changes_identity:

@@ -9,13 +9,16 @@ from __future__ import annotations
 from typing import Final
 
 from proxy.request import router
-from proxy.request.command import Command
-from proxy.request.command_table import REDEFINES, TABLE, Target, Way
+from proxy.request.command import STARTS_TRANSACTION, Command
+from proxy.request.command_table import ENDS_TRANSACTION, REDEFINES, TABLE, Target, Way
 from proxy.request.exchange import Exchange
 from proxy.request.needs import PREFERENCE
 from proxy.request.recognition import LONGEST_BYTES, Form, Recognised, Shortcut
+from proxy.wire.op_msg import BODY_AT
 
 _WEIGHT_BYTES: Final = 600
+_SEEN: Final = REDEFINES | ENDS_TRANSACTION
+"""Commands whose reply the proxy may have to see."""
 
 
 class PlainRelay(Shortcut):
@@ -30,6 +33,9 @@ class PlainRelay(Shortcut):
 
     def start(self, exchange: Exchange, known: Recognised, form: Form, end: int) -> bool:
         raw = exchange.message.raw
+        if raw.find(STARTS_TRANSACTION, BODY_AT, end) >= 0:
+            # It is recorded that the transaction is open.
+            return False
         for each in self._avoid:
             # ``in`` would first try whether ``each`` is a number, by an exception.
             if raw.find(each) >= 0:
@@ -43,7 +49,7 @@ def plain_relay(command: Command, route: router.Relay, *, has_members: bool) -> 
     ``has_members``: reads with a read preference may go to another member.
     """
     row, raw = TABLE.get(command.name), command.message.raw
-    if route is not router.RELAY or row is None or command.name in REDEFINES or len(raw) > LONGEST_BYTES:
+    if route is not router.RELAY or row is None or command.name in _SEEN or len(raw) > LONGEST_BYTES:
         return None
     if row.target is Target.DATABASE and row.way is Way.RELAY:
         return PlainRelay((), by_head=False)

@@ -33,6 +33,10 @@ _NESTED: Final = frozenset((DOCUMENT, ARRAY, 0x0F))
 """Documents, arrays, code with a scope."""
 
 
+STARTS_TRANSACTION: Final = b"startTransaction"
+"""The field of the first command of a transaction."""
+
+
 class Command:
     """A command as a client sent it. Immutable by convention.
 

@@ -24,7 +24,7 @@ from catalog.bounded import BoundedCache
 from catalog.bson.raw import INT64
 from catalog.errors import BackendUnavailable
 from proxy.request.attempt import Unreachable
-from proxy.request.command import Command
+from proxy.request.command import STARTS_TRANSACTION, Command
 from proxy.request.exchange import Exchange, Meter
 from proxy.request.needs import Needs, Requirements
 from proxy.request.trace_context import may_carry_trace
@@ -270,6 +270,8 @@ class Recogniser:
         end = body_end(message.raw) if message.opcode == _MSG else 0
         if shortcut is None or not end or (not shortcut.by_head and may_carry_trace(command.body)):
             # A client that passes a trace context sends another body each time.
+            return
+        if STARTS_TRANSACTION in command.fields and not shortcut.by_head:
             return
         if needs.asks_members or not self._requirements.is_as_it_was(needs):
             return

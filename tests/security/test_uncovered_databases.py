@@ -6,13 +6,15 @@ import datetime as dt
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import pymongo
 import pytest
-from bson import ObjectId
+from bson import Binary, Int64, ObjectId
 
 from tests.support.access import PASSWORD, GuardedMongod, errors_of
 from tests.support.proxy import ProxyProcess
+from tests.support.wire import WireClient
 
 Client = pymongo.MongoClient[dict[str, Any]]
 
@@ -103,6 +105,11 @@ class Limited:
         reply = errors_of(client, database, {"insert": "ts", "documents": [{"t": START, "m": 1}]})
         return reply[0] if isinstance(reply, tuple) else reply["n"]
 
+    def grant(self, database: str) -> None:
+        """The account gets the same rights on another database."""
+        privileges = [{**each, "resource": {**each["resource"], "db": database}} for each in (self.lists, self.writes)]
+        self.root.admin.command("grantPrivilegesToRole", self.role, privileges=privileges)
+
     def close(self) -> None:
         """Stop and remove everything."""
         self.proxy.stop()
@@ -143,3 +150,32 @@ def test_what_is_revoked_does_not_make_inserts_native(limited: Limited, revoked:
         stored = limited.root[limited.app].ts.count_documents({})
         assert [limited.insert(proxied, limited.app) for _ in range(3)] == [13] * 3
         assert limited.root[limited.app].ts.count_documents({}) == stored
+
+
+def sent(wire: WireClient, database: str, session: dict[str, Any], number: int, row: dict[str, Any]) -> Any:
+    """A retryable insert of one row; what it tells."""
+    retryable = {"lsid": session, "txnNumber": Int64(number), "$db": database}
+    return wire.command({"insert": "ts", "documents": [row], **retryable})["n"]
+
+
+@pytest.mark.parametrize("known", [True, False])
+def test_w102_a_write_that_was_relayed_before_rights_were_granted_is_stored_once(limited: Limited, known: bool) -> None:
+    """Also if the session was known before, so that a look-up after the start does not find it."""
+    session, row = {"id": Binary(uuid4().bytes, 4)}, {"_id": ObjectId(), "t": START, "m": 2}
+    with WireClient(limited.proxy.port) as wire, limited.proxy.client(username="writer", password=PASSWORD) as proxied:
+        wire.login("admin", "writer", PASSWORD)
+        if known:
+            assert sent(wire, limited.app, session, 1, {**row, "_id": ObjectId()}) == 1
+        assert sent(wire, limited.other, session, 2, row) == 1
+        limited.grant(limited.other)
+        before = limited.proxy.metrics()["tsproxy_batch_measurements_sum"]
+
+        def is_covered() -> bool:
+            limited.insert(proxied, limited.other)
+            return limited.proxy.metrics()["tsproxy_batch_measurements_sum"] > before
+
+        limited.proxy.wait_until(is_covered)
+        assert [sent(wire, limited.other, session, 2, row) for _ in range(2)] == [1, 1]
+        assert limited.root[limited.other].ts.count_documents({"m": 2}) == 1
+        assert sent(wire, limited.other, session, 3, {**row, "_id": ObjectId()}) == 1
+        assert limited.root[limited.other].ts.count_documents({"m": 2}) == 2

@@ -14,7 +14,7 @@ def test_a_reply_has_the_servers_fields_in_its_order() -> None:
 def test_w90_a_write_error_has_the_servers_fields_in_its_order() -> None:
     error = CommandError(121, "Document failed validation", details={"errInfo": {}})
     assert list(error.write_error(3).items()) == [
-        ("index", 3), ("code", 121), ("errInfo", {}), ("errmsg", "Document failed validation"),
+        ("index", 3), ("code", 121), ("errmsg", "Document failed validation"), ("errInfo", {}),
     ]  # fmt: skip
 
 

@@ -9,7 +9,7 @@ import pytest
 from bson import ObjectId
 
 from catalog.bson.codec import decode
-from catalog.commit.restart_dedup import NOTHING_UPDATE, Found, RestartDedup
+from catalog.commit.restart_dedup import MOST_DOUBTED, NOTHING_UPDATE, Found, RestartDedup
 from catalog.errors import BackendUnavailable, CommandError
 from catalog.kernel import Measurement
 from catalog.ports import Acknowledgement, Applied, Rejected, WriteConcern
@@ -123,10 +123,34 @@ async def test_measurement_without_id_is_never_found() -> None:
 
 def test_only_first_statements_of_a_session_soon_after_the_start() -> None:
     bench = Bench()
-    assert bench.dedup.is_needed(first_of_session=True)
-    assert not bench.dedup.is_needed(first_of_session=False)
+    assert bench.dedup.is_needed(bench.buckets.collection, first_of_session=True)
+    assert not bench.dedup.is_needed(bench.buckets.collection, first_of_session=False)
     bench.clock.now += 120
-    assert not bench.dedup.is_needed(first_of_session=True)
+    assert not bench.dedup.is_needed(bench.buckets.collection, first_of_session=True)
+
+
+async def test_any_statement_for_a_database_that_is_doubted_for_a_while() -> None:
+    """Rows count that were stored while this process was writing to the collection."""
+    bench = Bench()
+    collection = bench.buckets.collection
+    bench.store.late.add(b"x")
+    bench.dedup.doubt("another")
+    assert not bench.dedup.is_needed(collection, first_of_session=False)
+    bench.dedup.doubt(collection.namespace.database)
+    assert bench.dedup.is_needed(collection, first_of_session=False)
+    bench.ask(IDS[0])
+    await bench.run()
+    assert bench.found == [{IDS[0]}]
+    bench.clock.now += 120
+    assert not bench.dedup.is_needed(collection, first_of_session=False)
+
+
+def test_few_databases_are_doubted_at_a_time() -> None:
+    bench = Bench()
+    bench.dedup.doubt(bench.buckets.collection.namespace.database)
+    for number in range(MOST_DOUBTED):
+        bench.dedup.doubt(str(number))
+    assert not bench.dedup.is_needed(bench.buckets.collection, first_of_session=False)
 
 
 async def test_what_is_there_waits_for_the_write_concern_of_its_retry() -> None:

@@ -34,6 +34,16 @@ def test_errors_are_told_by_statement() -> None:
     assert {index: error.code for index, error in outcome.errors.items()} == {1: 11000}
 
 
+def test_w90_values_in_an_error_are_for_the_client_of_the_document_only() -> None:
+    entry = {"index": 0, "code": 11000, "errmsg": "twice", "keyPattern": {"a": 1}, "keyValue": {"a": 5}}
+    reply = {"n": 0, "writeErrors": [entry], "ok": 1.0}
+    shared, own = outcome_of(reply), outcome_of(reply, message_of=lambda entry: str(entry["errmsg"]))
+    assert isinstance(shared, Applied)
+    assert isinstance(own, Applied)
+    assert shared.errors[0].details == {}
+    assert own.errors[0].write_error(0) == entry
+
+
 @pytest.mark.parametrize("code", [91, 189, 10107, 11600, 11602])
 @pytest.mark.parametrize(
     "reply",

@@ -47,6 +47,26 @@ async def test_nothing_is_listed_where_only_the_clients_rights_count() -> None:
     assert await listing([], describes=False).collections("app", {}) == []
 
 
+async def test_what_was_relayed_for_lack_of_rights_is_told_when_there_are_some() -> None:
+    class Granting(Refusing):
+        async def ask(self, request: object) -> list[dict[str, Any]]:
+            return await super().ask(request) if self.refuses else []
+
+        refuses = True
+
+    async def asked() -> Sequence[Mapping[str, Any]] | None:
+        return []
+
+    covered: list[str] = []
+    backend = Granting()
+    listed = CollectionListing(cast("DriverCalls", backend), run, asked, lambda: False, lambda: False, covered.append)
+    assert await listed.collections("app", {}) == []
+    backend.refuses = False
+    for database in ("another", "app", "app"):
+        assert await listed.collections(database, {}) == []
+    assert covered == ["app"]
+
+
 @pytest.mark.parametrize(
     "refused",
     [

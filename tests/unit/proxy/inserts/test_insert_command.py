@@ -53,6 +53,7 @@ def test_a_plain_insert_is_taken() -> None:
         {"readConcern": {}},
         {"readConcern": {"level": "majority"}},
         {"readConcern": {"afterClusterTime": 5}},
+        {"readConcern": {"afterClusterTime": bson.Timestamp(0, 0)}},
         {"readConcern": {"afterClusterTime": bson.Timestamp(5, 1), "level": "local"}},
     ],
     ids=str,

@@ -6,7 +6,7 @@ import bson
 import pytest
 
 from catalog.commit.restart_dedup import RestartDedup
-from catalog.commit.statements import StatementLog
+from catalog.commit.statements import SessionKey, StatementLog
 from catalog.namespaces import VirtualCollection
 from proxy.inserts.native_inserts import LARGE_BYTES, NativeInserts, Tried
 from proxy.inserts.write_strategy import FEWEST_BYTES, InsertPath, Mode, WriteStrategy
@@ -237,7 +237,10 @@ def test_w102_what_has_to_be_looked_up_is_not_relayed_before(documents: tuple[by
 
 def test_w102_who_has_tried_a_statement() -> None:
     inserts = Coalescing()
-    tried = inserts.native.tried
+
+    def tried(client: SessionKey, number: int | None) -> Tried:
+        return inserts.native.tried(client, number, inserts.collection)
+
     assert tried(CLIENT, None) is Tried.NOBODY
     assert tried(CLIENT, -1) is Tried.HERE
     assert tried(CLIENT, 4) is Tried.PERHAPS  # the first of its session after the start

@@ -68,13 +68,14 @@ def test_what_a_look_up_says_about_a_statement() -> None:
 
 
 def test_only_the_first_transaction_of_a_session_may_be_written() -> None:
-    log, clock = StatementLog(), CatalogBench().clock
+    log, bench = StatementLog(), CatalogBench()
+    clock, collection = bench.clock, bench.virtual
     staging = Staging(RestartDedup(ScriptedStore(), clock, 60.0, 1.0, lambda work: work.close()))
     first = log.transaction((b"s", KEY.identity), 1)
-    assert staging.may_be_written(first)
-    assert not staging.may_be_written(log.transaction((b"s", KEY.identity), 2))
+    assert staging.may_be_written(first, collection)
+    assert not staging.may_be_written(log.transaction((b"s", KEY.identity), 2), collection)
     clock.now += 61
-    assert not staging.may_be_written(first)
+    assert not staging.may_be_written(first, collection)
 
 
 @pytest.mark.parametrize("name", ["stage", "stage_one"])

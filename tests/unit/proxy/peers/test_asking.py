@@ -36,9 +36,14 @@ class Process:
         self.went_on: list[tuple[int, CommandError | None]] = []
         self.numbers = PeerNumbers()
         now_seconds = asyncio.get_running_loop().time
+        self.heard = 0
         self.asking = Asking(
-            self.log, self, self.numbers, now_seconds, patience_seconds, self._spawn, self.reported.append
+            self.log, self, self.numbers, now_seconds, patience_seconds, self._spawn, self.reported.append, self._hear
         )
+
+    async def _hear(self) -> None:
+        self.heard += 1
+        raise CommandError(6, "the backend is gone")
 
     def _spawn(self, work: object) -> None:
         self.tasks.add(asyncio.get_running_loop().create_task(work))  # type: ignore[arg-type]
@@ -103,6 +108,17 @@ def processes(count: int = 2) -> list[Process]:
     for each in found:
         each.others = [Way(each, other) for other in found if other is not each]
     return found
+
+
+async def test_w90_the_time_of_the_backend_is_asked_for_where_something_was_written() -> None:
+    """It is not needed to go on."""
+    one, two = processes()
+    one.write(1, 0)
+    assert await two.asked(1) is None
+    assert 0 in two.log.transaction(CLIENT, 1).written
+    assert two.heard == 1
+    assert await one.asked(2) is None
+    assert one.heard == 0
 
 
 async def test_a_session_is_asked_for_once_until_another_process_gets_it() -> None:

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from typing import Any
+from uuid import uuid4
 
 import bson
 import pytest
+from bson import Binary, Int64
 
 from catalog.errors import BackendUnavailable
 from catalog.identity import NOBODY
 from catalog.namespaces import Namespace
 from proxy.observe.tasks import TaskSet
 from proxy.relay.handler import RelayHandler, learn_identity
+from proxy.request.attempt import Deposed
 from proxy.request.command import Command, parse_command
 from proxy.request.exchange import Exchange
 from proxy.request.router import RELAY, Relay
@@ -22,7 +26,9 @@ from proxy.upstream.connection import Upstream
 from proxy.upstream.dialing import Dialer
 from proxy.wire.message import Message
 from rewrite.plan import Effect, ForgetNamespace
+from tests.support.eventually import eventually
 from tests.support.exchanges import Told
+from tests.support.fail_points import failing
 from tests.support.mongod import MongodProcess
 from tests.support.network import FakeClient
 from tests.support.raw_wire import command, document_of
@@ -102,6 +108,48 @@ async def test_others_are_told_of_new_definitions_only(
     assert reply["ok"] == 1
     assert relayed.effects == [FORGET]
     assert relayed.announced == announced
+    relayed.session.upstream.close()
+
+
+async def test_w102_which_transactions_are_open_is_recorded(replica_set: MongodProcess, db_name: str) -> None:
+    relayed = Relayed(replica_set.port)
+    fields: dict[str, Any] = {"lsid": {"id": Binary(uuid4().bytes, 4)}, "txnNumber": Int64(3), "autocommit": False}
+    key = bson.encode(fields["lsid"]), NOBODY
+
+    async def run(document: dict[str, object]) -> dict[str, object]:
+        raw = command({**document, **fields})
+        parsed = parse_command(Message.from_bytes(raw))
+        if "startTransaction" in document:
+            exchange = Exchange(relayed.session, FakeClient(), Message.from_bytes(raw), Told())
+            relayed.handler.transaction_begins(exchange, parsed)
+        (reply,) = await relayed.run(raw, RELAY, parsed)
+        return reply
+
+    for end in ("abortTransaction", "commitTransaction"):
+        assert (await run({"insert": "c", "documents": [{}], "startTransaction": True, "$db": db_name}))["ok"] == 1
+        assert relayed.handler.open_transactions.numbers == {key: fields["txnNumber"]}
+        with failing(replica_set, 1, failCommands=[end], errorCode=50):
+            assert (await run({end: 1, "$db": "admin"}))["code"] == 50
+        assert relayed.handler.open_transactions.numbers == {key: fields["txnNumber"]}
+        assert (await run({end: 1, "$db": "admin"}))["ok"] == 1
+        assert not relayed.handler.open_transactions.numbers
+        fields["txnNumber"] = Int64(4)
+    relayed.session.upstream.close()
+
+
+async def test_the_end_of_a_transaction_may_find_no_primary(replica_set: MongodProcess) -> None:
+    """As any other command: the next primary is looked for before the client hears of it."""
+    relayed, told = Relayed(replica_set.port), Told()
+    fields = {"lsid": {"id": Binary(uuid4().bytes, 4)}, "txnNumber": Int64(3), "autocommit": False}
+    raw = command({"commitTransaction": 1, **fields, "$db": "admin"})
+    exchange = Exchange(relayed.session, FakeClient(), Message.from_bytes(raw), told)
+    exchange.command = parse_command(Message.from_bytes(raw))
+    relayed.handler.transaction_begins(exchange, exchange.command)
+    with failing(replica_set, 1, failCommands=["commitTransaction"], errorCode=10107):
+        relayed.handler.start(exchange, RELAY)
+        await eventually(lambda: bool(told.outcomes))
+    assert isinstance(told.outcomes[0], Deposed)
+    assert relayed.handler.open_transactions.numbers
     relayed.session.upstream.close()
 
 

@@ -67,6 +67,7 @@ def test_known_command_goes_out_as_it_came_and_its_reply_back() -> None:
         {**FIND, "$db": "e"},
         {"count": "c", "$db": "d"},
         {**FIND, "tailable": True},
+        {**FIND, "startTransaction": True},
         {**FIND, "filter": {"r": {"$db": "x"}}},
         {**FIND, "filter": {"x": "y" * LONGEST_BYTES}},
     ],

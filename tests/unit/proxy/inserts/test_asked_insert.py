@@ -1,0 +1,90 @@
+"""Inserts that wait for the end of a transaction (W102). How others are asked is tested with two proxies."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import bson
+import pytest
+from bson import Int64
+
+from catalog.commit.statements import StatementLog
+from catalog.errors import BackendUnavailable
+from catalog.identity import NOBODY
+from proxy.inserts.ingest import InsertHandler
+from proxy.inserts.insert_command import InsertCommand
+from proxy.inserts.insert_templates import InsertTemplate
+from proxy.request.exchange import Exchange
+from proxy.wire.message import Message
+from tests.support.committer_bench import CommitterBench
+from tests.support.eventually import eventually
+from tests.support.exchanges import Told
+from tests.support.insert_messages import message as insert_message
+from tests.support.network import FakeClient
+from tests.support.raw_wire import document_of
+from tests.support.sessions import session
+
+SESSION = bson.encode({"id": 1})
+CLIENT = (SESSION, NOBODY)
+ROW = bson.encode({"_id": 1, "t": bson.DatetimeMS(0), "m": 1})
+
+
+class Upstream:
+    """The connection of a client to the backend."""
+
+    is_closed = False
+
+    def __init__(self, error: BackendUnavailable | None) -> None:
+        self.asked: list[dict[str, Any]] = []
+        self._error = error
+
+    async def run(self, database: str, body: dict[str, Any]) -> bytes:
+        await asyncio.sleep(0)
+        self.asked.append({**bson.decode(bson.encode(body)), "$db": database})
+        if self._error is not None:
+            raise self._error
+        return bson.encode({"ok": 1.0})
+
+
+class World:
+    """The session has a transaction with the number 5."""
+
+    def __init__(self, error: BackendUnavailable | None = None) -> None:
+        self.bench = CommitterBench()
+        self.handler = InsertHandler(
+            self.bench.catalog, self.bench.committer, StatementLog(), max_pending_bytes=1 << 20, retryable_writes=True
+        )
+        self.handler.statements.open_transactions.begun(CLIENT, 5)
+        self.upstream = Upstream(error)
+
+    def insert(self, number: int) -> FakeClient:
+        client, made = FakeClient(), session()
+        made.upstream = self.upstream  # type: ignore[assignment]
+        command = InsertCommand((b"",), True, b"", SESSION, None, None, True, 0)
+        template = InsertTemplate(self.handler, command, self.bench.virtual)
+        exchange = Exchange(made, client, Message.from_bytes(insert_message(ROW)), Told())
+        self.handler.submit(exchange, template, (ROW,), SESSION, number)
+        return client
+
+
+@pytest.mark.parametrize("error", [None, BackendUnavailable("gone")])
+async def test_w102_a_newer_number_ends_the_transaction_first(error: BackendUnavailable | None) -> None:
+    world = World(error)
+    client = world.insert(6)
+    assert world.handler.uncommitted() == (1, len(ROW))
+    await eventually(lambda: bool(client.written))
+    assert document_of(Message.from_bytes(client.written[0]))["n"] == 1
+    assert world.upstream.asked == [
+        {"abortTransaction": 1, "lsid": {"id": 1}, "txnNumber": Int64(5), "autocommit": False, "$db": "admin"}
+    ]
+    assert not world.handler.statements.open_transactions.numbers
+    assert world.handler.uncommitted() == (0, 0)
+
+
+@pytest.mark.parametrize(("number", "code"), [(4, 225), (5, 217)])
+async def test_w102_other_numbers_are_refused_as_by_the_server(number: int, code: int) -> None:
+    world = World()
+    client = world.insert(number)
+    assert document_of(Message.from_bytes(client.written[0]))["code"] == code
+    assert (world.handler.uncommitted(), world.upstream.asked) == ((0, 0), [])
