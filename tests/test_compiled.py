@@ -38,6 +38,7 @@ ROOMS = (
 REPLACES_PARTS = (
     "tests/unit/proxy/backend/test_bucket_writes.py::test_a_reply_that_does_not_come_leaves_the_outcome_open",
     "tests/unit/proxy/clients/test_ruled_creation.py",
+    "tests/unit/proxy/inserts/test_asked_insert.py",
     "tests/unit/proxy/inserts/test_ingest.py::test_a_bug_is_reported_and_told",
     "tests/unit/proxy/relay/test_plain_relay.py::test_connection_that_ended_just_now_is_told",
     "tests/unit/proxy/request/test_session.py",

@@ -20,6 +20,7 @@ from catalog.errors import CommandError
 from catalog.namespaces import BUCKETS_PREFIX, Namespace
 from proxy.backend.least_role import Privilege, has_native_rights, missing_on_buckets
 from proxy.backend.probing import profile_of
+from proxy.request.attempt import SERVER_CURSOR_TIMEOUT_SECONDS
 from proxy.request.authorisation import AccessControl, Rights
 from proxy.request.ports import RunCommand
 from rewrite.profile import Access, Profile, Why
@@ -33,9 +34,6 @@ UNPROVEN_VERSION: Final = (8, 0, 0)
 """Servers from this version on are used natively, unless a setting names buckets."""
 
 WantedAccess: TypeAlias = Literal["auto", "buckets", "native"]
-
-CURSOR_SECONDS: Final = 600.0
-"""Time without use after which a server closes a cursor."""
 
 _FEATURES: Final = {"getParameter": 1, "featureCompatibilityVersion": 1}
 _INSERT: Final = ("insert",)
@@ -75,6 +73,14 @@ def access_of(wanted: WantedAccess, facts: AccessFacts) -> tuple[Access, Why, st
     return Access.BUCKETS, Why.ABLE, "the server allows access to buckets"
 
 
+@dataclass(frozen=True, slots=True)
+class Followers:
+    """What is called after a change: of the profile's ``Access``, and of a database where the account got rights."""
+
+    changed: Callable[[], None] = lambda: None
+    covered: Callable[[str], None] = lambda database: None
+
+
 class AccessProbe:
     """Asks the backend, and has the ``profile`` that is right now.
 
@@ -102,21 +108,19 @@ class AccessProbe:
         self.feature_compatibility = ""
         """``""`` if the account may not ask for it, or the backend is a mongos."""
         self._now_seconds = now_seconds
-        self._cursors_until_seconds = now_seconds() + CURSOR_SECONDS
+        self._cursors_until_seconds = now_seconds() + SERVER_CURSOR_TIMEOUT_SECONDS
         """Until then, clients may have cursors on buckets: of a process that this one replaces, or of this one."""
         self._closed: Namespace | None = None
         """The bucket namespace that the server has refused."""
-        self._changed: Callable[[], None] = lambda: None
-        self._covered: Callable[[str], None] = lambda database: None
+        self._followers = Followers()
 
-    def follow(self, changed: Callable[[], None], covered: Callable[[str], None] = lambda database: None) -> None:
-        """Call ``changed`` after the profile got another ``Access``, ``covered`` when ``covers`` is called."""
-        self._changed = changed
-        self._covered = covered
+    def follow(self, followers: Followers) -> None:
+        """Tell these from now on."""
+        self._followers = followers
 
     def covers(self, database: str) -> None:
         """The account has got rights in this database, whose commands were relayed until now."""
-        self._covered(database)
+        self._followers.covered(database)
 
     async def look(self) -> None:
         """Ask the backend, and choose the access; raises ``CommandError``, and nothing changes then."""
@@ -153,7 +157,7 @@ class AccessProbe:
             return
         self.profile = profile
         if profile.access is not before.access:
-            self._changed()
+            self._followers.changed()
 
     async def asked_privileges(self) -> Sequence[Mapping[str, Any]] | None:
         """Those of the account; ``None`` without access control. Raises ``CommandError``."""

@@ -16,6 +16,7 @@ from catalog.catalog import BucketCatalog
 from catalog.commit.committer import Committer
 from catalog.commit.restart_dedup import RestartDedup
 from catalog.ports import Clock
+from proxy.backend.access_probe import Followers
 from proxy.backend.backend import Backend
 from proxy.clients.server import Server
 from proxy.inserts.coalescing import Coalescer
@@ -125,7 +126,7 @@ class AccessMode:
             self._committer.restart_dedup.doubt(database)
             self._dedup.doubt(database)
 
-        self._backend.probe.follow(changed, covered)
+        self._backend.probe.follow(Followers(changed, covered))
         follow()
 
     async def drain(self, patience_seconds: float) -> bool:

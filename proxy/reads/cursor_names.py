@@ -13,9 +13,7 @@ from typing import Final
 
 from catalog.bson.raw import OBJECT, STRING, iter_positions, pack_int32, string_value, unpack_int64
 from catalog.namespaces import Namespace
-
-SERVER_CURSOR_TIMEOUT_SECONDS = 600.0
-"""Time without use after which a server closes a cursor."""
+from proxy.request.attempt import SERVER_CURSOR_TIMEOUT_SECONDS
 
 MAX_REMEMBERED = 32_768
 """Maximum number of recorded cursors; above it, the oldest are forgotten."""

@@ -21,6 +21,9 @@ from proxy.upstream.connection import UpstreamLost
 from proxy.upstream.not_primary import NOT_PRIMARY_CODES, not_primary, says_ok
 
 CURSOR_NOT_FOUND: Final = 43
+SERVER_CURSOR_TIMEOUT_SECONDS: Final[float] = 600.0
+"""Time without use after which a server closes a cursor."""
+
 _CODE: Final = b"\x10code\0"
 _INT32: Final = bytes([INT32])
 

@@ -11,8 +11,9 @@ import pytest
 
 from catalog.errors import CommandError
 from catalog.namespaces import Namespace
-from proxy.backend.access_probe import BUCKETS_CLOSED, CURSOR_SECONDS, AccessFacts, AccessProbe, access_of
+from proxy.backend.access_probe import BUCKETS_CLOSED, AccessFacts, AccessProbe, Followers, access_of
 from proxy.backend.least_role import least_privileges
+from proxy.request.attempt import SERVER_CURSOR_TIMEOUT_SECONDS
 from proxy.request.authorisation import AccessControl
 from rewrite.profile import Access, Profile, Why
 from tests.support.fail_points import failing
@@ -61,7 +62,7 @@ class Probed:
         self._server = server
         access = AccessControl(has_account=False)
         self.probe = AccessProbe(wanted, self._run, _unasked, access, Profile(), lambda: self.now_seconds)
-        self.probe.follow(self._changed)
+        self.probe.follow(Followers(changed=self._changed))
 
     def _changed(self) -> None:
         self.changes += 1
@@ -106,7 +107,7 @@ async def test_a_young_process_may_replace_one_whose_clients_have_cursors_on_buc
     """A server closes cursors that are not used for ten minutes."""
     probed = Probed(mongod, "native")
     seen = []
-    for now_seconds in (0, CURSOR_SECONDS - 1, CURSOR_SECONDS):
+    for now_seconds in (0, SERVER_CURSOR_TIMEOUT_SECONDS - 1, SERVER_CURSOR_TIMEOUT_SECONDS):
         probed.now_seconds = now_seconds
         await probed.probe.look()
         seen.append(probed.probe.profile.has_cursors_on_buckets)
@@ -116,7 +117,7 @@ async def test_a_young_process_may_replace_one_whose_clients_have_cursors_on_buc
 async def test_cursors_on_buckets_may_be_as_old_as_the_process_that_opened_them(mongod: MongodProcess) -> None:
     probed = Probed(mongod)
     await probed.probe.look()
-    probed.now_seconds = 2 * CURSOR_SECONDS
+    probed.now_seconds = 2 * SERVER_CURSOR_TIMEOUT_SECONDS
     probed.probe.buckets_closed(Namespace("d", "system.buckets.x"))
     assert probed.probe.profile.has_cursors_on_buckets
 

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-from typing import Any
-
 import bson
 import pytest
 from bson import Int64
@@ -23,6 +20,7 @@ from tests.support.exchanges import Told
 from tests.support.insert_messages import message as insert_message
 from tests.support.network import FakeClient
 from tests.support.raw_wire import document_of
+from tests.support.scripted_session import Reply, ScriptedUpstream
 from tests.support.sessions import session
 
 SESSION = bson.encode({"id": 1})
@@ -30,33 +28,16 @@ CLIENT = (SESSION, NOBODY)
 ROW = bson.encode({"_id": 1, "t": bson.DatetimeMS(0), "m": 1})
 
 
-class Upstream:
-    """The connection of a client to the backend."""
-
-    is_closed = False
-
-    def __init__(self, error: BackendUnavailable | None) -> None:
-        self.asked: list[dict[str, Any]] = []
-        self._error = error
-
-    async def run(self, database: str, body: dict[str, Any]) -> bytes:
-        await asyncio.sleep(0)
-        self.asked.append({**bson.decode(bson.encode(body)), "$db": database})
-        if self._error is not None:
-            raise self._error
-        return bson.encode({"ok": 1.0})
-
-
 class World:
     """The session has a transaction with the number 5."""
 
-    def __init__(self, error: BackendUnavailable | None = None) -> None:
+    def __init__(self, *replies: Reply) -> None:
         self.bench = CommitterBench()
         self.handler = InsertHandler(
             self.bench.catalog, self.bench.committer, StatementLog(), max_pending_bytes=1 << 20, retryable_writes=True
         )
         self.handler.statements.open_transactions.begun(CLIENT, 5)
-        self.upstream = Upstream(error)
+        self.upstream = ScriptedUpstream(*replies)
 
     def insert(self, number: int) -> FakeClient:
         client, made = FakeClient(), session()
@@ -68,16 +49,15 @@ class World:
         return client
 
 
-@pytest.mark.parametrize("error", [None, BackendUnavailable("gone")])
-async def test_w102_a_newer_number_ends_the_transaction_first(error: BackendUnavailable | None) -> None:
-    world = World(error)
+@pytest.mark.parametrize("reply", [{"ok": 1.0}, BackendUnavailable("gone")])
+async def test_w102_a_newer_number_ends_the_transaction_first(reply: Reply) -> None:
+    world = World(reply)
     client = world.insert(6)
     assert world.handler.uncommitted() == (1, len(ROW))
     await eventually(lambda: bool(client.written))
     assert document_of(Message.from_bytes(client.written[0]))["n"] == 1
-    assert world.upstream.asked == [
-        {"abortTransaction": 1, "lsid": {"id": 1}, "txnNumber": Int64(5), "autocommit": False, "$db": "admin"}
-    ]
+    ended = {"abortTransaction": 1, "lsid": {"id": 1}, "txnNumber": Int64(5), "autocommit": False}
+    assert world.upstream.asked == [("admin", ended)]
     assert not world.handler.statements.open_transactions.numbers
     assert world.handler.uncommitted() == (0, 0)
 

@@ -288,7 +288,8 @@ async def test_a_backend_that_cannot_be_told_is_no_reason_to_stop(settings: Sett
             raise CommandError(6, "unreachable")
 
         assembly = one.assembly
-        backend = SimpleNamespace(announce=fails, others=assembly.backend.others, profile=assembly.backend.profile)
+        told = assembly.backend
+        backend = SimpleNamespace(announce=fails, others=told.others, profile=told.profile, health=told.health)
         errors: list[BaseException] = []
         tasks = TaskSet(errors.append)
         another = await Peering.begin(settings, replace(assembly, backend=backend), one.metrics, tasks, errors.append)
