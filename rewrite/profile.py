@@ -64,6 +64,11 @@ class Profile:
     """
 
     @property
+    def is_standalone(self) -> bool:
+        """Whether the backend is one server without replication."""
+        return not self.is_replica_set and not self.is_mongos
+
+    @property
     def uses_buckets(self) -> bool:
         """Whether the proxy itself reads and writes bucket documents."""
         return self.access is Access.BUCKETS

@@ -36,6 +36,8 @@ from proxy.inserts.coalesced_command import CoalescedCommand, Entry
 
 WHOLE_DOCUMENTS: Final = 64
 """This many documents are not divided among rounds. Smaller commands would cost more for each document."""
+WHOLE_ALONE_DOCUMENTS: Final = 8
+"""The same on a standalone: there a command costs less, and the server has a thread for each that is in progress."""
 ROUNDS: Final = 2
 """Rounds in progress, as a multiple of ``rounds_in_flight``; rounds of buckets are a single command for more rows."""
 AGAIN_DOCUMENTS: Final = 16
@@ -117,8 +119,10 @@ class Coalescer:
         options: Callable[[], CommitterOptions],
         report: Callable[[BaseException], None],
         precedence: Precedence,
+        whole_documents: int = WHOLE_DOCUMENTS,
     ) -> None:
-        """``report`` gets internal errors; ``precedence`` is that of the ``Committer``."""
+        """``report`` gets internal errors; ``precedence``: of the ``Committer``; ``whole_documents``: see above."""
+        self._whole_documents = whole_documents
         self.metrics = CommitterMetrics()
         self._store = store
         self._clock = clock
@@ -192,8 +196,8 @@ class Coalescer:
         if options.before_round is not None:
             options.before_round()
         most_rounds = self._most_rounds(lane)
-        share = math.ceil(len(lane.ready) / max(1, most_rounds - lane.in_flight))
-        entries = lane.take(min(max(share, WHOLE_DOCUMENTS), options.limits.statements), options.limits.size_bytes)
+        share = max(math.ceil(len(lane.ready) / max(1, most_rounds - lane.in_flight)), self._whole_documents)
+        entries = lane.take(min(share, options.limits.statements), options.limits.size_bytes)
         lane.in_flight += 1
         self._precedence.began(is_bulk=lane.is_bulk)
         if lane.ready and lane.in_flight < most_rounds:

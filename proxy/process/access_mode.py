@@ -19,7 +19,7 @@ from catalog.ports import Clock
 from proxy.backend.access_probe import Followers
 from proxy.backend.backend import Backend
 from proxy.clients.server import Server
-from proxy.inserts.coalescing import Coalescer
+from proxy.inserts.coalescing import WHOLE_ALONE_DOCUMENTS, WHOLE_DOCUMENTS, Coalescer
 from proxy.inserts.ingest import InsertHandler
 from proxy.inserts.native_staging import NativeStaging
 from proxy.inserts.small_inserts import SmallInserts
@@ -76,7 +76,14 @@ class AccessMode:
         self._committer = committer
         self._ingest = ingest
         store, options = backend.collection_store(), committer.options
-        self.coalescer = Coalescer(store, clock, lambda: committer.options, committer.report, committer.precedence)
+        self.coalescer = Coalescer(
+            store,
+            clock,
+            lambda: committer.options,
+            committer.report,
+            committer.precedence,
+            whole_documents=WHOLE_ALONE_DOCUMENTS if backend.profile.is_standalone else WHOLE_DOCUMENTS,
+        )
         patience_seconds = options.server_selection_timeout_seconds
 
         def search(work: Coroutine[Any, Any, None]) -> None:

@@ -15,7 +15,7 @@ from catalog.commit.statements import Statement, StatementLog, Transaction
 from catalog.errors import BackendUnavailable, CommandError
 from catalog.identity import identity_of
 from catalog.ports import Acknowledgement, Applied, Rejected, Unknown
-from proxy.inserts.coalescing import AGAIN_DOCUMENTS, Coalescer
+from proxy.inserts.coalescing import AGAIN_DOCUMENTS, WHOLE_ALONE_DOCUMENTS, Coalescer
 from tests.support.catalog_parts import KEY, ManualClock, RememberingWriter, virtual
 from tests.support.committer_bench import Behind, LoopClock
 from tests.support.eventually import eventually
@@ -100,6 +100,22 @@ async def test_what_comes_while_rounds_are_in_progress_joins_the_next() -> None:
     bench.store.gate.set()
     await bench.rest()
     assert bench.store.sent == [[b"a"], [b"b"], [b"c", b"d", b"e"]]
+
+
+@pytest.mark.parametrize(("documents", "sent"), [(8, [8]), (16, [8, 8]), (24, [8, 8, 8]), (80, [20] * 4)])
+async def test_more_documents_than_stay_whole_are_divided_among_rounds(documents: int, sent: list[int]) -> None:
+    store, clock = NativeStoreDouble(), ManualClock()
+    coalescer = Coalescer(
+        store, clock, CommitterOptions, lambda error: None, Precedence(clock), whole_documents=WHOLE_ALONE_DOCUMENTS
+    )
+    store.gate.clear()
+    for document in range(documents):
+        coalescer.add(virtual(), KEY, RememberingWriter(), 0, b"%d" % document)
+    await asyncio.sleep(0.01)
+    store.gate.set()
+    async with asyncio.timeout(20):
+        assert await coalescer.drain()
+    assert [len(each) for each in store.sent] == sent
 
 
 async def test_each_round_has_the_patience_of_its_oldest_document() -> None:
