@@ -14,7 +14,7 @@ import bson
 from catalog.bson.codec import TOLERANT
 from catalog.commit.open_transactions import OpenTransactions
 from catalog.errors import BackendUnavailable
-from catalog.identity import identity_of
+from catalog.identity import Identity, identity_of
 from proxy.observe.limited_log import noticed
 from proxy.observe.tasks import TaskSet
 from proxy.relay.transaction_effects import TransactionEffects
@@ -90,16 +90,13 @@ class RelayHandler:
         """Record a transaction whose first command this is."""
         number = command.get("txnNumber")
         if command.in_transaction and isinstance(number, int):
-            self.open_transactions.begun((command.raw(b"lsid"), exchange.session.identity), number)
+            self.open_transactions.begun(_session_key(exchange, command), number)
 
     def _ends_open(self, exchange: Exchange) -> bool:
         command = exchange.command
         if not self.open_transactions.numbers or command is None or command.name not in ENDS_TRANSACTION:
             return False
-        return (
-            exchange.expects_reply
-            and (command.raw(b"lsid"), exchange.session.identity) in self.open_transactions.numbers
-        )
+        return exchange.expects_reply and _session_key(exchange, command) in self.open_transactions.numbers
 
     def _note_end(self, exchange: Exchange, reply: bytes) -> None:
         """Record that a transaction has ended, if the command has ended one and it is not still open."""
@@ -109,7 +106,7 @@ class RelayHandler:
         said = bson.decode(reply, codec_options=TOLERANT)
         number = command.get("txnNumber")
         if isinstance(number, int) and (said.get("ok") or said.get("code") in _NOT_OPEN):
-            self.open_transactions.ended((command.raw(b"lsid"), exchange.session.identity), number)
+            self.open_transactions.ended(_session_key(exchange, command), number)
 
     # ------------------------------------------------------------------------------------------------------------
 
@@ -239,3 +236,8 @@ async def learn_identity(session: Session, reply: dict[str, Any]) -> None:
         session.on_login()
     if session.on_identity is not None:
         session.on_identity()
+
+
+def _session_key(exchange: Exchange, command: Command) -> tuple[bytes, Identity]:
+    """By which ``OpenTransactions`` knows the session of a command."""
+    return command.raw(b"lsid"), exchange.session.identity
