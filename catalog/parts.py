@@ -37,6 +37,8 @@ PLACES: Final = 1 << 8 * (PREFIX_BYTES - PLACE_AT)
 LAST_PART: Final = (1 << 24) - 1
 LAST_LIKELY_PART: Final = 1_000_000
 """Maximum number of rows in a bucket, and so of its parts."""
+PIECE_PARTS: Final = 40
+"""The parts of a bucket in one segment are counted in pieces of this size, so that a join can take some of them."""
 TOGETHER: Final = 4
 """This many documents of about the same size become one, unless a process chooses otherwise."""
 
@@ -139,7 +141,7 @@ class Run(NamedTuple):
 
 
 class Fresh:
-    """The parts of one bucket in one segment that are not joined yet."""
+    """A piece of the parts of one bucket in one segment that are not joined yet."""
 
     __slots__ = ("documents", "first_id", "last_id", "rows")
 
@@ -210,7 +212,7 @@ class Parts:
         self._prefix = bucket_id[:PREFIX_BYTES]
         self._next = int.from_bytes(bucket_id[PREFIX_BYTES:], "big") + 1
         self._fresh: list[Fresh] = []
-        """By segment."""
+        """Some pieces for each segment."""
         self.runs = [Run(bucket_id, rows)]
         """The documents before the latest parts."""
         self.stored = 1
@@ -259,7 +261,8 @@ class Parts:
     def committed(self, part_id: bytes, rows: int, now_seconds: float) -> None:
         """One more part is stored."""
         latest = self._fresh[-1] if self._fresh else None
-        if latest is not None and latest.first_id[:PREFIX_BYTES] == part_id[:PREFIX_BYTES]:
+        is_full = latest is None or latest.documents >= PIECE_PARTS
+        if latest is not None and not is_full and latest.first_id[:PREFIX_BYTES] == part_id[:PREFIX_BYTES]:
             latest.last_id = part_id
             latest.documents += 1
             latest.rows += rows
@@ -268,18 +271,29 @@ class Parts:
         self.stored += 1
         self.touched_seconds = now_seconds
 
-    def pending(self, *, everything: bool, without: bytes = b"", together: int = TOGETHER) -> Pending:
+    def pending(
+        self, *, everything: bool, without: bytes = b"", together: int = TOGETHER, most_parts: int = LAST_PART
+    ) -> Pending:
         """What to join next, without the parts of the segment ``without``; ``everything``: all runs, too.
 
-        ``together``: how many runs of about the same size become one.
+        ``together``: how many runs of about the same size become one; ``most_parts``: with more parts, the first of
+        them become a run.
         """
-        taken = [Taken(each) for each in self._fresh if everything or segment_of(each.first_id) != without]
-        documents = sum(each.documents for each in taken)
+        taken: list[Taken] = []
+        documents = 0
+        for each in self._fresh:
+            if not everything and segment_of(each.first_id) == without:
+                continue
+            if taken and documents + each.documents > most_parts:
+                everything = False
+                break
+            taken.append(Taken(each))
+            documents += each.documents
         rows = sum(each.rows for each in taken)
         kept = 0 if everything else self._kept(rows, together)
         runs = self.runs[kept:]
         ranges = [IdRange(run.stored_id, run.stored_id, 1) for run in runs]
-        ranges += [IdRange(each.fresh.first_id, each.last_id, each.documents) for each in taken]
+        ranges += _ranges(taken)
         rows += sum(run.rows for run in runs)
         unsealed = [run.stored_id for run in runs if not run.is_closed]
         return Pending(ranges, len(runs) + documents, unsealed, kept, rows, taken, is_last=everything)
@@ -312,6 +326,18 @@ class Parts:
     def absorbed(self, rows: int) -> None:
         """The one document has this many rows now."""
         self.runs = [Run(self.last_id, rows)]
+
+
+def _ranges(taken: Sequence[Taken]) -> list[IdRange]:
+    """The ids of these parts; pieces of one segment are one range."""
+    ranges: list[IdRange] = []
+    for each in taken:
+        first_id, documents = each.fresh.first_id, each.documents
+        if ranges and ranges[-1].last_id[:PREFIX_BYTES] == first_id[:PREFIX_BYTES]:
+            previous = ranges.pop()
+            first_id, documents = previous.first_id, previous.documents + documents
+        ranges.append(IdRange(first_id, each.last_id, documents))
+    return ranges
 
 
 def _after(stored_id: bytes) -> bytes:

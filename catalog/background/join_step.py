@@ -81,7 +81,7 @@ class JoinSteps:
         self._options = options
         self._not_allowed = not_allowed
         self._forms = forms
-        self.size = StepSize(options)
+        self.size = StepSize(options, catalog.growth.backlog)
 
     async def prepare(self, group: Sequence[Bucket], pending_of: Callable[[Bucket, Parts], Pending]) -> Prepared | None:
         """Prepare the join of a group; ``None`` if there is nothing to join, or if that failed."""

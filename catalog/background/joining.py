@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 import math
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
 from itertools import islice
 from typing import TypeVar
 
@@ -28,7 +28,7 @@ from catalog.buckets.open_bucket import Bucket, CollectionBuckets
 from catalog.catalog import BucketCatalog
 from catalog.errors import CommandError
 from catalog.namespaces import Namespace
-from catalog.parts import Parts, Pending
+from catalog.parts import LAST_PART, Parts, Pending
 from catalog.ports import BucketStore, Clock
 
 MOST_DUE = 500
@@ -83,13 +83,12 @@ class Joining:
 
     async def run(self) -> None:
         """Join due parts until the task is cancelled."""
-        pause_seconds = self._options.interval_seconds
+        await asyncio.sleep(self._options.interval_seconds)
         while True:
-            await asyncio.sleep(pause_seconds)
-            pause_seconds = await self._all_passes()
+            await self._all_passes()
 
-    async def _all_passes(self) -> float:
-        """One pass of each kind; returns how long to pause."""
+    async def _all_passes(self) -> None:
+        """One pass of each kind, and the pause after it."""
         errors: list[Exception] = []
         self.metrics.documents_joined += await _caught(self.orphans.sweep(), 0, errors)
         await _caught(self.gathering.look(), None, errors)
@@ -98,8 +97,17 @@ class Joining:
         for error in errors:
             self._noticed(error)
         if errors:
-            return AFTER_ERROR_SECONDS
-        return self._pace.pause_after(self._clock.monotonic_seconds() - since_seconds, has_more=has_more)
+            await asyncio.sleep(AFTER_ERROR_SECONDS)
+        else:
+            await self._pause(self._clock.monotonic_seconds() - since_seconds, has_more=has_more)
+
+    async def _pause(self, busy_seconds: float, *, has_more: bool) -> None:
+        """Wait for the next pass; parts that are made meanwhile make it come earlier."""
+        waited_seconds = 0.0
+        while (left_seconds := self._pace.pause_after(busy_seconds, has_more=has_more) - waited_seconds) > 0.0:
+            next_seconds = min(left_seconds, self._options.interval_seconds)
+            await asyncio.sleep(next_seconds)
+            waited_seconds += next_seconds
 
     async def join_due(self) -> bool:
         """One pass: join at most ``MOST_DUE`` due buckets, neighbours together; whether some are left."""
@@ -109,10 +117,12 @@ class Joining:
         await self._due.look(growth, lambda bucket: self._is_due(bucket, now_seconds))
         due = list(islice(self._due, MOST_DUE))
         since_seconds, before = self._clock.monotonic_seconds(), self.metrics.documents_joined
+        gap_seconds_before = self._pace.gap_seconds
         left = await self._pass(due, since_seconds + self._pace.pass_seconds())
         self._due.put_back(left)
         now_seconds = self._clock.monotonic_seconds()
-        growth.backlog.measure(self.metrics.documents_joined - before, now_seconds - since_seconds, now_seconds)
+        busy_seconds = now_seconds - since_seconds - (self._pace.gap_seconds - gap_seconds_before)
+        growth.backlog.measure(self.metrics.documents_joined - before, busy_seconds, now_seconds)
         return bool(left) or len(due) >= MOST_DUE
 
     async def join_all(self) -> None:
@@ -132,7 +142,7 @@ class Joining:
             queue = deque(await self._groups(buckets))
             collections = {bucket.series.collection for bucket in buckets}
             while queue:
-                if not await self._join_some(queue, namespace, collections):
+                if not await self._join_some(queue, namespace, collections, until_seconds):
                     break
                 if self._clock.monotonic_seconds() >= until_seconds:
                     left += [bucket for group in queue for bucket in group]
@@ -142,7 +152,11 @@ class Joining:
         return left
 
     async def _join_some(
-        self, queue: deque[list[Bucket]], namespace: Namespace, collections: Iterable[CollectionBuckets]
+        self,
+        queue: deque[list[Bucket]],
+        namespace: Namespace,
+        collections: Collection[CollectionBuckets],
+        until_seconds: float,
     ) -> bool:
         """Prepare and commit some groups of the queue; false if it cannot go on now."""
         if not self._alone:
@@ -151,23 +165,42 @@ class Joining:
                 self._note(collections, alone=alone)
             if not alone:
                 return False
-        steps: deque[Prepared] = deque()
+        ready: deque[Prepared] = deque()
+        following: deque[Prepared] = deque()
         try:
-            await self._prepare(queue, steps)
-            while steps and self._steps.answers:
-                async with self._readers.kept_out(namespace) as alone:
-                    self._note(collections, alone=alone)
-                    if not alone or not await self._commit(steps):
-                        return False
+            await self._prepare(queue, ready)
+            while ready and self._steps.answers:
+                works = [self._commit_all(ready, namespace, collections)]
+                if self._pace.prepares_ahead and self._clock.monotonic_seconds() < until_seconds:
+                    works.append(self._prepare(queue, following))
+                if not all(await _all_of(works)):
+                    return False
+                ready, following = following, ready
         finally:
-            await self._steps.abandon(steps)
+            await self._steps.abandon([*ready, *following])
             queue.extendleft([bucket] for bucket in self._steps.again)
             self._steps.again.clear()
         return self._steps.answers
 
-    async def _prepare(self, queue: deque[list[Bucket]], steps: deque[Prepared]) -> None:
-        """Take groups from the queue and prepare their joins, side by side, until the time is up."""
-        until_seconds = self._clock.monotonic_seconds() + self._options.preparing_seconds
+    async def _commit_all(
+        self, steps: deque[Prepared], namespace: Namespace, collections: Collection[CollectionBuckets]
+    ) -> bool:
+        """Commit these steps, some at once, each time without readers; false if it cannot go on now."""
+        while steps and self._steps.answers:
+            async with self._readers.kept_out(namespace) as alone:
+                self._note(collections, alone=alone)
+                since_seconds = self._clock.monotonic_seconds()
+                if not alone or not await self._commit(steps):
+                    return False
+            if not self._ends and (
+                gap_seconds := self._pace.gap_after(self._clock.monotonic_seconds() - since_seconds)
+            ):
+                await asyncio.sleep(gap_seconds)
+        return True
+
+    async def _prepare(self, queue: deque[list[Bucket]], steps: deque[Prepared]) -> bool:
+        """Take groups from the queue and prepare their joins, side by side, until the time is up; always true."""
+        until_seconds = self._clock.monotonic_seconds() + self._pace.preparing_seconds
         self._steps.answers = True
 
         async def work() -> None:
@@ -181,6 +214,7 @@ class Joining:
                     return
 
         await asyncio.gather(*(work() for _ in range(self._options.workers)))
+        return True
 
     async def _commit(self, steps: deque[Prepared]) -> bool:
         """Commit steps until the time is up; false if readers no longer wait."""
@@ -250,11 +284,23 @@ class Joining:
         return groups
 
     def _pending(self, bucket: Bucket, parts: Parts) -> Pending:
+        growth = self._catalog.growth
+        # Where a commit keeps everybody waiting, a step is no larger because one bucket has very many parts.
+        most_parts = self._steps.size.documents if growth.is_sealed and not self._ends else LAST_PART
         if parts.full or not parts.fresh or self._rests(bucket, parts, self._clock.monotonic_seconds()):
-            return parts.pending(everything=True)
+            return parts.pending(everything=True, most_parts=most_parts)
         # Neighbours have few parts of the current segment, whose ids more of them will lie between.
-        current = b"" if parts.fresh >= self._options.many else self._catalog.growth.segments.current
-        return parts.pending(everything=False, without=current, together=self._catalog.growth.runs_together)
+        current = b"" if parts.fresh >= self._options.many else growth.segments.current
+        return parts.pending(everything=False, without=current, together=growth.runs_together, most_parts=most_parts)
+
+
+async def _all_of(works: Iterable[Awaitable[T]]) -> list[T]:
+    """Their results, or the first error, when all of them have ended."""
+    results = await asyncio.gather(*works, return_exceptions=True)
+    for result in results:
+        if isinstance(result, BaseException):
+            raise result
+    return [result for result in results if not isinstance(result, BaseException)]
 
 
 async def _caught(work: Awaitable[T], otherwise: T, errors: list[Exception]) -> T:

@@ -1,4 +1,8 @@
-"""How much time joins take: the more parts wait, the larger a share of it, and all of it once joins are behind."""
+"""How much time joins take: the more parts wait, the larger a share of it, and all of it once joins are behind.
+
+A server that carries a join out in its commit does nothing else meanwhile. There, each commit is followed by a gap, so
+that all writers who had to wait go first, and wait for one commit at most; the gaps give joins their share of the time.
+"""
 
 from __future__ import annotations
 
@@ -14,15 +18,16 @@ class JoiningOptions:
 
     A bucket's parts become a run when their segment has ended (``catalog.growth.segments``), or when there are ``many``
     of them, because reads of many small buckets are slow. The whole bucket is joined after ``idle_seconds`` without
-    commits, and when it takes no more rows. Joins are prepared for ``preparing_seconds``, and then committed for
-    ``window_seconds`` while readers wait; ``workers``: concurrent steps; ``group_parts``, ``group_rows``: limits of one
-    step, which are smaller where commits take long (``catalog.background.step_size``). While parts are made, passes
-    take ``gentle_seconds`` at most, and joins have this ``share`` of the time, so that bursts are stored quickly; if
-    more of what may wait does (``Backlog.fullness``), that share, so that a long load is joined as fast as it is
-    stored. While joins are behind (``catalog.growth.backlog``) and when no more parts are made, passes take
-    ``slice_seconds`` at most, and the next one follows after ``breath_seconds`` if there was more to join, otherwise
-    after ``interval_seconds``. A failed join is tried ``attempts`` times more, after ``pause_seconds``, which double
-    each time. ``compress``: the last join of a bucket writes its compressed form (W6).
+    commits, and when it takes no more rows. Joins are prepared for ``preparing_seconds``, or ``ahead_seconds`` where
+    there are gaps between commits, and then committed for ``window_seconds`` while readers wait; ``workers``:
+    concurrent steps; ``group_parts``, ``group_rows``: limits of one step, which are smaller where commits take long
+    (``catalog.background.step_size``). While parts are made, passes take ``gentle_seconds`` at most, and joins have
+    this ``share`` of the time, so that bursts are stored quickly; if more of what may wait does
+    (``Backlog.fullness``), that share, so that a long load is joined as fast as it is stored. While joins are behind
+    (``catalog.growth.backlog``) and when no more parts are made, passes take ``slice_seconds`` at most, and the next
+    one follows after ``breath_seconds`` if there was more to join, otherwise after ``interval_seconds``; gaps between
+    commits then leave them ``share_behind`` of the time. A failed join is tried ``attempts`` times more, after
+    ``pause_seconds``, which double each time. ``compress``: the last join of a bucket writes its compressed form (W6).
     """
 
     many: int = 256
@@ -30,6 +35,7 @@ class JoiningOptions:
     interval_seconds: float = 0.1
     window_seconds: float = 0.01
     preparing_seconds: float = 0.1
+    ahead_seconds: float = 0.02
     breath_seconds: float = 0.01
     group_parts: int = 512
     group_rows: int = 8_000
@@ -37,6 +43,7 @@ class JoiningOptions:
     slice_seconds: float = 0.2
     gentle_seconds: float = 0.05
     share: float = 0.1
+    share_behind: float = 0.75
     patience_seconds: float = 10.0
     attempts: int = 6
     pause_seconds: float = 0.25
@@ -50,20 +57,52 @@ class JoiningPace:
         self._options = options
         self._growth = growth
         self._clock = clock
+        self.gap_seconds = 0.0
+        """All gaps so far."""
 
     def pass_seconds(self) -> float:
         """Maximum length of the next pass."""
-        return self._options.gentle_seconds if self._is_gentle() else self._options.slice_seconds
+        options = self._options
+        return options.gentle_seconds if self._is_gentle() and not self._growth.is_sealed else options.slice_seconds
+
+    @property
+    def prepares_ahead(self) -> bool:
+        """Whether joins are prepared while others are committed, as a server that does nothing else has to be fed."""
+        return self._growth.is_sealed
+
+    @property
+    def preparing_seconds(self) -> float:
+        """How long to prepare joins, before those that are ready are committed."""
+        return self._options.ahead_seconds if self._growth.is_sealed else self._options.preparing_seconds
 
     def pause_after(self, busy_seconds: float, *, has_more: bool) -> float:
         """Seconds until the next pass, after one of ``busy_seconds``; ``has_more``: whether it has left something."""
         options = self._options
-        if self._is_gentle():
-            share = max(options.share, self._growth.backlog.fullness)
+        if self._is_gentle() and not self._growth.is_sealed:
+            share = self._share()
             follows = has_more and share > options.share
             least_seconds = options.breath_seconds if follows else options.interval_seconds
             return max(least_seconds, busy_seconds * (1 / share - 1))
+        if not has_more and self._growth.is_sealed:
+            # The more parts wait, the sooner some of them are due again.
+            return max(options.breath_seconds, options.interval_seconds * (1 - self._growth.backlog.fullness))
         return options.breath_seconds if has_more else options.interval_seconds
+
+    def gap_after(self, commit_seconds: float) -> float:
+        """Seconds until the next commit, after one or some that took so long; 0 where nobody has waited for them.
+
+        They count in ``gap_seconds``.
+        """
+        if not self._growth.is_sealed:
+            return 0.0
+        share = self._share() if self._is_gentle() else self._options.share_behind
+        gap_seconds = commit_seconds * (1 / share - 1)
+        self.gap_seconds += gap_seconds
+        return gap_seconds
+
+    def _share(self) -> float:
+        """Of the time, while parts are made."""
+        return max(self._options.share, self._growth.backlog.fullness)
 
     def _is_gentle(self) -> bool:
         """Whether parts are being made, and not too many wait."""

@@ -3,26 +3,28 @@
 from __future__ import annotations
 
 from catalog.background.joining_pace import JoiningOptions
+from catalog.growth.backlog import Backlog
 
 FEWEST_DOCUMENTS = 160
-"""A step may have this number of documents however slow commits are: each also waits for a lock, whatever its size.
-
-Before the first commit, it has no more.
-"""
+"""A step may have this number of documents however slow commits are: each also waits for a lock, whatever its size."""
+SMALLEST, LARGEST = 0.25, 2.0
+"""Limits of the part of these documents that a step has if little waits, or more than should."""
 WEIGHT = 0.25
 """Of the latest commit in the average."""
 
 
 class StepSize:
-    """The limits of a step, by what recent commits took.
+    """The limits of a step, by what recent commits took, and by how much waits.
 
     A transaction is carried out before its commit, which takes the same time whatever its size. A standalone carries
     the whole step out in one command, and nobody else reads or writes meanwhile. There, a commit takes
-    ``JoiningOptions.window_seconds`` on average.
+    ``JoiningOptions.window_seconds`` on average if as much waits as should at most. If less does, steps are smaller,
+    so that nobody waits long; if more does, they are larger, so that fewer parts are made between commits than joined.
     """
 
-    def __init__(self, options: JoiningOptions) -> None:
+    def __init__(self, options: JoiningOptions, backlog: Backlog) -> None:
         self._options = options
+        self._backlog = backlog
         self._document_seconds: float | None = None
         """Average of a document; ``None`` before the first commit."""
 
@@ -35,11 +37,11 @@ class StepSize:
     def documents(self) -> int:
         """Maximum number of documents of a step."""
         most, average = self._options.group_parts, self._document_seconds
-        if average is None:
-            return min(most, FEWEST_DOCUMENTS)
-        if not average:
+        if average == 0.0:
             return most
-        return min(most, max(FEWEST_DOCUMENTS, int(self._options.window_seconds / average)))
+        in_a_window = 0.0 if average is None else self._options.window_seconds / average
+        scale = min(LARGEST, max(SMALLEST, self._backlog.pressure))
+        return min(most, int(scale * max(FEWEST_DOCUMENTS, in_a_window)))
 
     @property
     def rows(self) -> int:

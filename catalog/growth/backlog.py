@@ -62,9 +62,14 @@ class Backlog:
         """While it is on, joins count as behind although they have caught up."""
 
     @property
+    def pressure(self) -> float:
+        """How many times what should wait at most does."""
+        return self.fresh / self._full
+
+    @property
     def fullness(self) -> float:
         """How much of what should wait at most does, at most 1."""
-        return min(1.0, self.fresh / self._full)
+        return min(1.0, self.pressure)
 
     def stored(self) -> None:
         """One more part is stored."""

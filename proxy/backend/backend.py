@@ -78,7 +78,7 @@ class Backend:
         self.members = members
         self.others = others
         self.probe = probe
-        self.hello = hello
+        self._hello = {name: value for name, value in hello.items() if name not in GOSSIP}
         self.pool = pool
         self.registry = registry
         pool.family.times.hear(hello)
@@ -270,10 +270,10 @@ class Backend:
         """The state of the replica set; ``None`` for a single server or a sharded cluster."""
         return (lambda: self._calls.client.topology_description) if self.profile.is_replica_set else None
 
-    def record_cluster_time(self, reply: Mapping[str, Any]) -> None:
-        """Record the cluster time of a reply; the proxy's ``hello`` passes it on."""
-        self.pool.family.times.hear(reply)
-        self.hello = {**self.hello, **{name: reply[name] for name in GOSSIP if name in reply}}
+    @property
+    def hello(self) -> Mapping[str, Any]:
+        """The backend's reply to ``hello``, with the latest cluster times that it has told since."""
+        return {**self._hello, **self.pool.family.times.told}
 
     def cluster_times(self) -> bytes:
         """The latest that the backend has told, as raw elements; empty if the server is alone."""
@@ -309,7 +309,7 @@ class Backend:
             # It does respond.
             self.login.doubted.set()
             return None
-        self.record_cluster_time(reply)
+        self.pool.family.times.hear(reply)
         return primary
 
     async def close(self) -> None:

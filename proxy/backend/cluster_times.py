@@ -23,19 +23,20 @@ class ClusterTimes:
     """Keeps the latest of each; replies of several connections may be heard in any order."""
 
     def __init__(self) -> None:
-        self._times: dict[str, Any] = {}
+        self.told: dict[str, Any] = {}
+        """By the name of the field in a reply."""
         self._elements: bytes | None = b""
         """The encoded times; ``None`` while they are not encoded."""
 
     def hear(self, reply: Mapping[str, Any]) -> None:
         """A reply of the backend, or those of its fields that name the times."""
         told = reply.get(_OPERATION)
-        if isinstance(told, Timestamp) and self._is_later(told, self._times.get(_OPERATION)):
-            self._times[_OPERATION] = told
+        if isinstance(told, Timestamp) and self._is_later(told, self.told.get(_OPERATION)):
+            self.told[_OPERATION] = told
             self._elements = None
         told = reply.get(_CLUSTER)
-        if isinstance(told, Mapping) and self._is_later(_time_in(told), _time_in(self._times.get(_CLUSTER))):
-            self._times[_CLUSTER] = told
+        if isinstance(told, Mapping) and self._is_later(_time_in(told), _time_in(self.told.get(_CLUSTER))):
+            self.told[_CLUSTER] = told
             self._elements = None
 
     def hear_raw(self, reply: bytes) -> None:
@@ -46,7 +47,7 @@ class ClusterTimes:
     def elements(self) -> bytes:
         """The times as raw elements; empty if the server is alone."""
         if self._elements is None:
-            self._elements = encode({name: self._times[name] for name in GOSSIP if name in self._times})[4:-1]
+            self._elements = encode({name: self.told[name] for name in GOSSIP if name in self.told})[4:-1]
         return self._elements
 
     @staticmethod

@@ -51,8 +51,10 @@ BUSY = 200.0
 DEAR_SEGMENT_PARTS = 10_000
 DEAR_RUNS_TOGETHER = 8
 DEAR_BEHIND_PARTS = 20_000
-DEAR_BEHIND_SECONDS = 1.0
-"""On a standalone, a join costs several times as much as in a transaction: long loads are better coalesced early."""
+DEAR_BEHIND_SECONDS = 3.0
+DEAR_FULL_PARTS = 20_000
+"""On a standalone, a join costs several times as much as in a transaction: what cannot be joined as fast as it is stored
+is better coalesced early."""
 GROW_IN_PLACE = ("in_place", "native")
 """The write strategies with which no bucket grows in parts."""
 WATCH_SECONDS = 1.0
@@ -95,7 +97,7 @@ async def growth_of(settings: Settings, backend: Able) -> GrowthOptions:
             runs_together=DEAR_RUNS_TOGETHER,
             behind_parts=DEAR_BEHIND_PARTS,
             behind_seconds=DEAR_BEHIND_SECONDS,
-            full_parts=2 * DEAR_BEHIND_PARTS,
+            full_parts=DEAR_FULL_PARTS,
         )
     say = log.info if is_auto else log.warning
     say(IN_PLACE, reason=reason)

@@ -14,6 +14,7 @@ from catalog.kernel import Measurement, bucket_id, parse_measurement
 from catalog.parts import (
     LAST_LIKELY_PART,
     LAST_PART,
+    PIECE_PARTS,
     PREFIX_BYTES,
     TOGETHER,
     IdRange,
@@ -196,6 +197,30 @@ def test_parts_that_come_during_a_join_are_not_taken_for_joined() -> None:
         IdRange(numbered(SECOND, 0), numbered(SECOND, 0), 1),
     ]
     assert (rest.rows, rest.unsealed) == (111, [BUCKET_ID])
+
+
+def test_of_very_many_parts_the_first_ones_become_a_run_where_a_join_has_to_be_short() -> None:
+    """Also when the bucket takes no more rows: the last join then finds few documents."""
+    parts = Parts(BUCKET_ID, 100, 0.0)
+    stored(parts, 2 * PIECE_PARTS + 5)
+    first, last = numbered(FIRST, PIECE_PARTS), numbered(FIRST, 2 * PIECE_PARTS + 5)
+    pending = parts.pending(everything=True, most_parts=PIECE_PARTS + 5)
+    assert (pending.parts, pending.last_id, pending.is_last) == (PIECE_PARTS, first, False)
+    parts.joined(pending)
+    pending = parts.pending(everything=True, most_parts=PIECE_PARTS + 5)
+    assert (pending.parts, pending.last_id, pending.is_last) == (PIECE_PARTS + 5, last, True)
+    parts.joined(pending)
+    assert parts.runs == [Run(last, 100 + 2 * PIECE_PARTS + 5)]
+    assert (parts.stored, parts.fresh) == (1, 0)
+
+
+def test_pieces_of_one_segment_are_one_range() -> None:
+    parts = Parts(BUCKET_ID, 1, 0.0)
+    stored(parts, 3 * PIECE_PARTS)
+    stored(parts, PIECE_PARTS + 1, SECOND)
+    ranges = parts.pending(everything=True).ranges
+    assert [each.documents for each in ranges] == [1, 3 * PIECE_PARTS, PIECE_PARTS + 1]
+    assert ranges[1] == IdRange(numbered(FIRST, 1), numbered(FIRST, 3 * PIECE_PARTS), 3 * PIECE_PARTS)
 
 
 def rewritten_and_most(sizes: Iterable[int]) -> tuple[float, int]:

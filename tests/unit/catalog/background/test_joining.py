@@ -13,7 +13,7 @@ from catalog.background import joining as joining_module
 from catalog.background.joining import Joining
 from catalog.background.replacing import Forms
 from catalog.namespaces import Namespace
-from catalog.parts import IdRange
+from catalog.parts import PIECE_PARTS, TOGETHER, IdRange
 from catalog.ports import COPIES_SECONDS, Span
 from tests.support.catalog_parts import HOUR_MS, measurement
 from tests.support.eventually import eventually
@@ -29,6 +29,7 @@ HURRIED = replace(
     workers=1,
 )
 """With time for one bucket in each pass."""
+OPTIONS_OF_SHORT_STEPS = replace(OPTIONS, group_parts=PIECE_PARTS)
 
 
 async def test_parts_are_joined_when_there_are_many() -> None:
@@ -68,6 +69,32 @@ async def test_a_pass_without_time_for_everything_says_so() -> None:
     passes = [await bench.joining.join_due() for _ in range(4)]
     assert passes == [True, True, False, False]
     assert len(bench.store.joins) == 3
+
+
+@pytest.mark.parametrize(("sealed", "most"), [(True, PIECE_PARTS), (False, 3 * PIECE_PARTS)])
+async def test_a_bucket_of_very_many_parts_is_joined_in_short_steps_where_these_keep_writers_waiting(
+    most: int, *, sealed: bool
+) -> None:
+    bench = JoiningBench(OPTIONS_OF_SHORT_STEPS, sealed=sealed)
+    for number in range(1 + 3 * PIECE_PARTS):
+        last = bench.commit(measurement(number)).stored_id
+    while bench.catalog.growth.backlog.fresh:
+        await bench.joining.join_due()
+        bench.clock.now += 0.1
+    longest = max(sum(each.documents for each in span.ranges) for span in bench.store.spans)
+    assert most <= longest < most + TOGETHER, "the parts, and runs of about their size"
+    bench.clock.now += 2.1
+    await bench.joining.join_due()
+    assert not bench.catalog.growth.parted
+    assert bench.store.spans[-1].ranges[-1].last_id == last
+
+
+async def test_the_last_joins_of_a_process_leave_no_parts_however_many_a_bucket_has() -> None:
+    bench = JoiningBench(sealed=True)
+    for number in range(1 + 3 * PIECE_PARTS):
+        bench.commit(measurement(number))
+    await bench.joining.join_all()
+    assert not bench.catalog.growth.parted
 
 
 async def test_parts_are_joined_when_nothing_was_committed_for_a_while() -> None:
@@ -410,3 +437,30 @@ async def test_runs_become_one_when_there_are_as_many_as_the_options_say(togethe
         await bench.joining.join_due()
         joined.append(len(bench.store.joins))
     assert joined == [0] * (together - 1) + [1]
+
+
+async def test_parts_that_are_made_in_a_pause_shorten_it() -> None:
+    """A pause after a long pass is long, and a burst could make very many parts in it."""
+    options = replace(OPTIONS, interval_seconds=0.001, share=1e-6)
+    bench = JoiningBench(options, full_parts=100)
+
+    class Slow(Nobody):
+        """Joins take a while, by the clock."""
+
+        @asynccontextmanager
+        async def kept_out(self, namespace: Namespace) -> AsyncIterator[bool]:
+            bench.clock.now += 0.001
+            yield True
+
+    joining = Joining(bench.catalog, bench.store, bench.clock, Slow(), options, lambda _: None, UNTOUCHED)
+    for number in range(9):
+        bench.commit(measurement(number))
+    running = asyncio.create_task(joining.run())
+    try:
+        await eventually(lambda: len(bench.store.joins) == 1)
+        await asyncio.sleep(0.05)
+        for number in range(9, 200):
+            bench.commit(measurement(number))
+        await eventually(lambda: len(bench.store.joins) > 1)
+    finally:
+        running.cancel()

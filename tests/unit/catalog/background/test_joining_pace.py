@@ -41,3 +41,27 @@ def test_joins_do_not_pause_when_nothing_was_committed_for_a_while() -> None:
         JoiningPace(OPTIONS, bench.catalog.growth, bench.clock).pause_after(0.05, has_more=True)
         == OPTIONS.breath_seconds
     )
+
+
+def test_where_a_commit_keeps_writers_waiting_a_gap_follows_it_instead_of_a_pause_after_the_pass() -> None:
+    bench = JoiningBench(sealed=True)
+    pace, backlog = JoiningPace(OPTIONS, bench.catalog.growth, bench.clock), bench.catalog.growth.backlog
+    for number in range(3):
+        bench.commit(measurement(number))
+    assert pace.gap_after(0.01) == pytest.approx(0.09)
+    assert pace.pause_after(10.0, has_more=True) == OPTIONS.breath_seconds
+    assert pace.pause_after(10.0, has_more=False) == pytest.approx(OPTIONS.interval_seconds, rel=0.01)
+    assert pace.pass_seconds() == OPTIONS.slice_seconds
+    assert pace.preparing_seconds == OPTIONS.ahead_seconds
+    for _ in range(FULL // 2):
+        backlog.stored()
+    assert pace.gap_after(0.01) == pytest.approx(0.01, rel=0.01), "half of what may wait does"
+    for _ in range(FEWEST_BEHIND):
+        backlog.stored()
+    assert pace.gap_after(0.01) == 0.0
+    assert pace.pause_after(10.0, has_more=False) == OPTIONS.breath_seconds
+    backlog.measure(0, 0.0, bench.clock.now)
+    assert backlog.is_behind
+    assert pace.gap_after(0.01) == pytest.approx(0.01 / 3), "rows go another way, and nothing more waits"
+    assert pace.gap_seconds == pytest.approx(0.09 + 0.01 + 0.01 / 3, rel=0.01)
+    assert JoiningPace(OPTIONS, JoiningBench().catalog.growth, bench.clock).gap_after(0.01) == 0.0

@@ -9,6 +9,7 @@ from dataclasses import replace
 
 import bson
 import pytest
+from bson.timestamp import Timestamp
 
 from catalog.commit.restart_dedup import NOTHING_UPDATE
 from catalog.errors import BackendUnavailable
@@ -99,8 +100,9 @@ async def test_collections_are_found(backend: Backend, mongod: MongodProcess, db
 
 
 async def test_cluster_times_are_passed_on(backend: Backend) -> None:
-    backend.record_cluster_time({"$clusterTime": 5, "ok": 1.0})
-    assert backend.hello["$clusterTime"] == 5
+    time = {"clusterTime": Timestamp(5, 1)}
+    backend.pool.family.times.hear({"$clusterTime": time, "ok": 1.0})
+    assert backend.hello["$clusterTime"] == time
     assert backend.hello["ok"] == 1.0
 
 
