@@ -117,12 +117,12 @@ class Joining:
         await self._due.look(growth, lambda bucket: self._is_due(bucket, now_seconds))
         due = list(islice(self._due, MOST_DUE))
         since_seconds, before = self._clock.monotonic_seconds(), self.metrics.documents_joined
-        gap_seconds_before = self._pace.gap_seconds
+        gap_seconds = self._pace.gap_seconds
         left = await self._pass(due, since_seconds + self._pace.pass_seconds())
         self._due.put_back(left)
         now_seconds = self._clock.monotonic_seconds()
-        busy_seconds = now_seconds - since_seconds - (self._pace.gap_seconds - gap_seconds_before)
-        growth.backlog.measure(self.metrics.documents_joined - before, busy_seconds, now_seconds)
+        joined, had_all_time = self.metrics.documents_joined - before, self._pace.gap_seconds == gap_seconds
+        growth.backlog.measure(joined, now_seconds - since_seconds, now_seconds, had_all_time=had_all_time)
         return bool(left) or len(due) >= MOST_DUE
 
     async def join_all(self) -> None:

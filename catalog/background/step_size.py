@@ -20,6 +20,7 @@ class StepSize:
     the whole step out in one command, and nobody else reads or writes meanwhile. There, a commit takes
     ``JoiningOptions.window_seconds`` on average if as much waits as should at most. If less does, steps are smaller,
     so that nobody waits long; if more does, they are larger, so that fewer parts are made between commits than joined.
+    While joins are behind, each commit has to wait for the inserts of many documents that go on instead of parts.
     """
 
     def __init__(self, options: JoiningOptions, backlog: Backlog) -> None:
@@ -40,7 +41,7 @@ class StepSize:
         if average == 0.0:
             return most
         in_a_window = 0.0 if average is None else self._options.window_seconds / average
-        scale = min(LARGEST, max(SMALLEST, self._backlog.pressure))
+        scale = LARGEST if self._backlog.is_behind else min(LARGEST, max(SMALLEST, self._backlog.pressure))
         return min(most, int(scale * max(FEWEST_DOCUMENTS, in_a_window)))
 
     @property

@@ -81,13 +81,17 @@ class Backlog:
         self.unjoined -= unjoined
         self.fresh -= fresh
 
-    def measure(self, documents: int, seconds: float, now_seconds: float) -> None:
-        """A pass has joined this number of documents."""
-        if documents >= MEASURED_DOCUMENTS and seconds > 0:
+    def measure(self, documents: int, seconds: float, now_seconds: float, *, had_all_time: bool = True) -> None:
+        """A pass has joined this number of documents.
+
+        ``had_all_time``: it has left no time to others on purpose. Otherwise it says nothing about the rate, and joins
+        are not behind however much waits, as they will have more of the time.
+        """
+        if had_all_time and documents >= MEASURED_DOCUMENTS and seconds > 0:
             self._per_second += (documents / seconds - self._per_second) * (WEIGHT if self._per_second else 1.0)
         limit = self._limit = max(self._fewest_behind, self._behind_seconds * self._per_second)
         if not self.is_behind:
-            self.is_behind = self.fresh > limit
+            self.is_behind = had_all_time and self.fresh > limit
             if self.is_behind:
                 self._hold.begin(now_seconds)
         elif self.fresh < CAUGHT_UP * limit:

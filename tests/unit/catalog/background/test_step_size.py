@@ -59,3 +59,15 @@ def test_steps_have_a_few_documents_however_slow_commits_are(waiting: float, doc
     size = step_size(waiting)
     size.committed(1, 10.0)
     assert size.documents == documents
+
+
+def test_steps_are_large_while_joins_are_behind() -> None:
+    """Also when little is left: each waits for inserts of many documents, whatever its size."""
+    backlog = Backlog(fewest_behind=10, full=100)
+    for _ in range(11):
+        backlog.stored()
+    backlog.measure(0, 1.0, 0.0)
+    assert backlog.is_behind
+    size = StepSize(OPTIONS, backlog)
+    size.committed(1, 10.0)
+    assert size.documents == LARGEST * FEWEST_DOCUMENTS

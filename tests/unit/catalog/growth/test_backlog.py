@@ -111,3 +111,14 @@ def test_where_joins_are_dear_fewer_parts_may_wait_however_fast_they_are() -> No
     backlog.stored()
     backlog.measure(0, 0.0, 1.0)
     assert backlog.is_behind
+
+
+def test_joins_that_leave_time_to_others_are_not_behind_and_say_nothing_about_the_rate() -> None:
+    backlog = with_parts(FEWEST_BEHIND + 1)
+    backlog.measure(1_000_000, 1.0, 1.0, had_all_time=False)
+    assert not backlog.is_behind
+    backlog.measure(100, 1.0, 2.0)
+    assert backlog.is_behind, "the rate was not taken for a million a second"
+    backlog.removed(FEWEST_BEHIND, FEWEST_BEHIND)
+    backlog.measure(100, 1.0, 2.0 + FIRST_HOLD_SECONDS, had_all_time=False)
+    assert not backlog.is_behind, "they may have caught up all the same"
