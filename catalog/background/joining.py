@@ -285,8 +285,7 @@ class Joining:
 
     def _pending(self, bucket: Bucket, parts: Parts) -> Pending:
         growth = self._catalog.growth
-        # Where a commit keeps everybody waiting, a step is no larger because one bucket has very many parts.
-        most_parts = self._steps.size.documents if growth.is_sealed and not self._ends else LAST_PART
+        most_parts = self._steps.size.parts_of_a_bucket if growth.is_sealed and not self._ends else LAST_PART
         if parts.full or not parts.fresh or self._rests(bucket, parts, self._clock.monotonic_seconds()):
             return parts.pending(everything=True, most_parts=most_parts)
         # Neighbours have few parts of the current segment, whose ids more of them will lie between.

@@ -45,6 +45,15 @@ class StepSize:
         return min(most, int(scale * max(FEWEST_DOCUMENTS, in_a_window)))
 
     @property
+    def parts_of_a_bucket(self) -> int:
+        """Maximum number of parts of one bucket that a step takes, where the commit carries it out.
+
+        It is no smaller if little waits: if there are always readers, each step of a bucket has to wait for a moment
+        without them.
+        """
+        return max(FEWEST_DOCUMENTS, self.documents)
+
+    @property
     def rows(self) -> int:
         """Maximum number of their rows."""
         return self._options.group_rows * self.documents // self._options.group_parts

@@ -12,8 +12,9 @@ import pytest
 from catalog.background import joining as joining_module
 from catalog.background.joining import Joining
 from catalog.background.replacing import Forms
+from catalog.background.step_size import FEWEST_DOCUMENTS
 from catalog.namespaces import Namespace
-from catalog.parts import PIECE_PARTS, TOGETHER, IdRange
+from catalog.parts import TOGETHER, IdRange
 from catalog.ports import COPIES_SECONDS, Span
 from tests.support.catalog_parts import HOUR_MS, measurement
 from tests.support.eventually import eventually
@@ -29,7 +30,7 @@ HURRIED = replace(
     workers=1,
 )
 """With time for one bucket in each pass."""
-OPTIONS_OF_SHORT_STEPS = replace(OPTIONS, group_parts=PIECE_PARTS)
+OPTIONS_OF_SHORT_STEPS = replace(OPTIONS, group_parts=FEWEST_DOCUMENTS)
 
 
 async def test_parts_are_joined_when_there_are_many() -> None:
@@ -71,12 +72,12 @@ async def test_a_pass_without_time_for_everything_says_so() -> None:
     assert len(bench.store.joins) == 3
 
 
-@pytest.mark.parametrize(("sealed", "most"), [(True, PIECE_PARTS), (False, 3 * PIECE_PARTS)])
+@pytest.mark.parametrize(("sealed", "most"), [(True, FEWEST_DOCUMENTS), (False, 3 * FEWEST_DOCUMENTS)])
 async def test_a_bucket_of_very_many_parts_is_joined_in_short_steps_where_these_keep_writers_waiting(
     most: int, *, sealed: bool
 ) -> None:
     bench = JoiningBench(OPTIONS_OF_SHORT_STEPS, sealed=sealed)
-    for number in range(1 + 3 * PIECE_PARTS):
+    for number in range(1 + 3 * FEWEST_DOCUMENTS):
         last = bench.commit(measurement(number)).stored_id
     while bench.catalog.growth.backlog.fresh:
         await bench.joining.join_due()
@@ -91,7 +92,7 @@ async def test_a_bucket_of_very_many_parts_is_joined_in_short_steps_where_these_
 
 async def test_the_last_joins_of_a_process_leave_no_parts_however_many_a_bucket_has() -> None:
     bench = JoiningBench(sealed=True)
-    for number in range(1 + 3 * PIECE_PARTS):
+    for number in range(1 + 3 * FEWEST_DOCUMENTS):
         bench.commit(measurement(number))
     await bench.joining.join_all()
     assert not bench.catalog.growth.parted

@@ -61,6 +61,15 @@ def test_steps_have_a_few_documents_however_slow_commits_are(waiting: float, doc
     assert size.documents == documents
 
 
+def test_of_one_bucket_a_step_takes_no_fewer_parts_if_little_waits() -> None:
+    size = step_size(0.0)
+    size.committed(500, 0.025)
+    assert size.parts_of_a_bucket == FEWEST_DOCUMENTS > size.documents
+    size = step_size(1.0)
+    size.committed(500, 0.025)
+    assert size.parts_of_a_bucket == size.documents == 200
+
+
 def test_steps_are_large_while_joins_are_behind() -> None:
     """Also when little is left: each waits for inserts of many documents, whatever its size."""
     backlog = Backlog(fewest_behind=10, full=100)
