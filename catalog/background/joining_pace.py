@@ -25,9 +25,10 @@ class JoiningOptions:
     this ``share`` of the time, so that bursts are stored quickly; if more of what may wait does
     (``Backlog.fullness``), that share, so that a long load is joined as fast as it is stored. While joins are behind
     (``catalog.growth.backlog``) and when no more parts are made, passes take ``slice_seconds`` at most, and the next
-    one follows after ``breath_seconds`` if there was more to join, otherwise after ``interval_seconds``; gaps between
-    commits then leave them ``share_behind`` of the time. A failed join is tried ``attempts`` times more, after
-    ``pause_seconds``, which double each time. ``compress``: the last join of a bucket writes its compressed form (W6).
+    one follows after ``breath_seconds`` if there was more to join, otherwise after ``interval_seconds``. Where there
+    are gaps, passes always do, and the gaps leave joins the share, and ``share_behind`` then. A failed join is tried
+    ``attempts`` times more, after ``pause_seconds``, which double each time. ``compress``: the last join of a bucket
+    writes its compressed form (W6).
     """
 
     many: int = 256

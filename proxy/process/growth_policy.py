@@ -53,8 +53,8 @@ DEAR_RUNS_TOGETHER = 8
 DEAR_BEHIND_PARTS = 20_000
 DEAR_BEHIND_SECONDS = 3.0
 DEAR_FULL_PARTS = 20_000
-"""On a standalone, a join costs several times as much as in a transaction: what cannot be joined as fast as it is stored
-is better coalesced early."""
+"""On a standalone, a join costs several times as much as in a transaction: what cannot be joined as fast as it is
+stored is better coalesced early."""
 GROW_IN_PLACE = ("in_place", "native")
 """The write strategies with which no bucket grows in parts."""
 WATCH_SECONDS = 1.0
