@@ -99,15 +99,8 @@ class Joining:
         if errors:
             await asyncio.sleep(AFTER_ERROR_SECONDS)
         else:
-            await self._pause(self._clock.monotonic_seconds() - since_seconds, has_more=has_more)
-
-    async def _pause(self, busy_seconds: float, *, has_more: bool) -> None:
-        """Wait for the next pass; parts that are made meanwhile make it come earlier."""
-        waited_seconds = 0.0
-        while (left_seconds := self._pace.pause_after(busy_seconds, has_more=has_more) - waited_seconds) > 0.0:
-            next_seconds = min(left_seconds, self._options.interval_seconds)
-            await asyncio.sleep(next_seconds)
-            waited_seconds += next_seconds
+            busy_seconds = self._clock.monotonic_seconds() - since_seconds
+            await asyncio.sleep(self._pace.pause_after(busy_seconds, has_more=has_more))
 
     async def join_due(self) -> bool:
         """One pass: join at most ``MOST_DUE`` due buckets, neighbours together; whether some are left."""
@@ -170,10 +163,12 @@ class Joining:
         try:
             await self._prepare(queue, ready)
             while ready and self._steps.answers:
-                works = [self._commit_all(ready, namespace, collections)]
+                committing = self._commit_all(ready, namespace, collections)
                 if self._pace.prepares_ahead and self._clock.monotonic_seconds() < until_seconds:
-                    works.append(self._prepare(queue, following))
-                if not all(await _all_of(works)):
+                    goes_on = all(await _all_of([committing, self._prepare(queue, following)]))
+                else:
+                    goes_on = await committing
+                if not goes_on:
                     return False
                 ready, following = following, ready
         finally:

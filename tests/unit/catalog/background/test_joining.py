@@ -438,30 +438,3 @@ async def test_runs_become_one_when_there_are_as_many_as_the_options_say(togethe
         await bench.joining.join_due()
         joined.append(len(bench.store.joins))
     assert joined == [0] * (together - 1) + [1]
-
-
-async def test_parts_that_are_made_in_a_pause_shorten_it() -> None:
-    """A pause after a long pass is long, and a burst could make very many parts in it."""
-    options = replace(OPTIONS, interval_seconds=0.001, share=1e-6)
-    bench = JoiningBench(options, full_parts=100)
-
-    class Slow(Nobody):
-        """Joins take a while, by the clock."""
-
-        @asynccontextmanager
-        async def kept_out(self, namespace: Namespace) -> AsyncIterator[bool]:
-            bench.clock.now += 0.001
-            yield True
-
-    joining = Joining(bench.catalog, bench.store, bench.clock, Slow(), options, lambda _: None, UNTOUCHED)
-    for number in range(9):
-        bench.commit(measurement(number))
-    running = asyncio.create_task(joining.run())
-    try:
-        await eventually(lambda: len(bench.store.joins) == 1)
-        await asyncio.sleep(0.05)
-        for number in range(9, 200):
-            bench.commit(measurement(number))
-        await eventually(lambda: len(bench.store.joins) > 1)
-    finally:
-        running.cancel()
