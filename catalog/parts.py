@@ -261,8 +261,8 @@ class Parts:
     def committed(self, part_id: bytes, rows: int, now_seconds: float) -> None:
         """One more part is stored."""
         latest = self._fresh[-1] if self._fresh else None
-        is_full = latest is None or latest.documents >= PIECE_PARTS
-        if latest is not None and not is_full and latest.first_id[:PREFIX_BYTES] == part_id[:PREFIX_BYTES]:
+        prefix = part_id[:PREFIX_BYTES]
+        if latest and latest.documents < PIECE_PARTS and latest.first_id[:PREFIX_BYTES] == prefix:
             latest.last_id = part_id
             latest.documents += 1
             latest.rows += rows

@@ -83,12 +83,13 @@ class Joining:
 
     async def run(self) -> None:
         """Join due parts until the task is cancelled."""
-        await asyncio.sleep(self._options.interval_seconds)
+        pause_seconds = self._options.interval_seconds
         while True:
-            await self._all_passes()
+            await asyncio.sleep(pause_seconds)
+            pause_seconds = await self._all_passes()
 
-    async def _all_passes(self) -> None:
-        """One pass of each kind, and the pause after it."""
+    async def _all_passes(self) -> float:
+        """One pass of each kind; returns how long to pause."""
         errors: list[Exception] = []
         self.metrics.documents_joined += await _caught(self.orphans.sweep(), 0, errors)
         await _caught(self.gathering.look(), None, errors)
@@ -97,10 +98,8 @@ class Joining:
         for error in errors:
             self._noticed(error)
         if errors:
-            await asyncio.sleep(AFTER_ERROR_SECONDS)
-        else:
-            busy_seconds = self._clock.monotonic_seconds() - since_seconds
-            await asyncio.sleep(self._pace.pause_after(busy_seconds, has_more=has_more))
+            return AFTER_ERROR_SECONDS
+        return self._pace.pause_after(self._clock.monotonic_seconds() - since_seconds, has_more=has_more)
 
     async def join_due(self) -> bool:
         """One pass: join at most ``MOST_DUE`` due buckets, neighbours together; whether some are left."""
@@ -165,7 +164,7 @@ class Joining:
             while ready and self._steps.answers:
                 committing = self._commit_all(ready, namespace, collections)
                 if self._pace.prepares_ahead and self._clock.monotonic_seconds() < until_seconds:
-                    goes_on = all(await _all_of([committing, self._prepare(queue, following)]))
+                    goes_on = await _beside(committing, self._prepare(queue, following))
                 else:
                     goes_on = await committing
                 if not goes_on:
@@ -193,8 +192,8 @@ class Joining:
                 await asyncio.sleep(gap_seconds)
         return True
 
-    async def _prepare(self, queue: deque[list[Bucket]], steps: deque[Prepared]) -> bool:
-        """Take groups from the queue and prepare their joins, side by side, until the time is up; always true."""
+    async def _prepare(self, queue: deque[list[Bucket]], steps: deque[Prepared]) -> None:
+        """Take groups from the queue and prepare their joins, side by side, until the time is up."""
         until_seconds = self._clock.monotonic_seconds() + self._pace.preparing_seconds
         self._steps.answers = True
 
@@ -209,7 +208,6 @@ class Joining:
                     return
 
         await asyncio.gather(*(work() for _ in range(self._options.workers)))
-        return True
 
     async def _commit(self, steps: deque[Prepared]) -> bool:
         """Commit steps until the time is up; false if readers no longer wait."""
@@ -288,13 +286,14 @@ class Joining:
         return parts.pending(everything=False, without=current, together=growth.runs_together, most_parts=most_parts)
 
 
-async def _all_of(works: Iterable[Awaitable[T]]) -> list[T]:
-    """Their results, or the first error, when all of them have ended."""
-    results = await asyncio.gather(*works, return_exceptions=True)
-    for result in results:
-        if isinstance(result, BaseException):
-            raise result
-    return [result for result in results if not isinstance(result, BaseException)]
+async def _beside(work: Awaitable[T], other: Awaitable[None]) -> T:
+    """The result of the work, or an error of either, when both have ended."""
+    result, nothing = await asyncio.gather(work, other, return_exceptions=True)
+    if isinstance(result, BaseException):
+        raise result
+    if isinstance(nothing, BaseException):
+        raise nothing
+    return result
 
 
 async def _caught(work: Awaitable[T], otherwise: T, errors: list[Exception]) -> T:

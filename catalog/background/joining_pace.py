@@ -25,10 +25,10 @@ class JoiningOptions:
     this ``share`` of the time, so that bursts are stored quickly; if more of what may wait does
     (``Backlog.fullness``), that share, so that a long load is joined as fast as it is stored. While joins are behind
     (``catalog.growth.backlog``) and when no more parts are made, passes take ``slice_seconds`` at most, and the next
-    one follows after ``breath_seconds`` if there was more to join, otherwise after ``interval_seconds``. Where there
-    are gaps, passes always do, and the gaps leave joins the share, and ``share_behind`` then. A failed join is tried
-    ``attempts`` times more, after ``pause_seconds``, which double each time. ``compress``: the last join of a bucket
-    writes its compressed form (W6).
+    one follows after ``breath_seconds`` if there was more to join, otherwise after ``interval_seconds``. Where gaps
+    follow commits, passes take ``slice_seconds`` at most while parts are made, too, and the gaps leave joins their
+    share, or ``share_behind``. A failed join is tried ``attempts`` times more, after ``pause_seconds``, which double
+    each time. ``compress``: the last join of a bucket writes its compressed form (W6).
     """
 
     many: int = 256
@@ -84,10 +84,12 @@ class JoiningPace:
             follows = has_more and share > options.share
             least_seconds = options.breath_seconds if follows else options.interval_seconds
             return max(least_seconds, busy_seconds * (1 / share - 1))
-        if not has_more and self._growth.is_sealed:
+        if has_more:
+            return options.breath_seconds
+        if self._growth.is_sealed:
             # The more parts wait, the sooner some of them are due again.
             return max(options.breath_seconds, options.interval_seconds * (1 - self._growth.backlog.fullness))
-        return options.breath_seconds if has_more else options.interval_seconds
+        return options.interval_seconds
 
     def gap_after(self, commit_seconds: float) -> float:
         """Seconds until the next commit, after one or some that took so long; 0 where nobody has waited for them.

@@ -43,7 +43,6 @@ from proxy.request.authorisation import AccessControl, is_unauthorized, may_on_c
 from proxy.request.name_use import NameUse, name_use, names_of
 from proxy.request.own_steps import client_message
 from proxy.request.ports import Readers
-from proxy.request.session_fields import GOSSIP
 from rewrite.profile import Profile
 
 log = structlog.get_logger(__name__)
@@ -78,7 +77,7 @@ class Backend:
         self.members = members
         self.others = others
         self.probe = probe
-        self._hello = {name: value for name, value in hello.items() if name not in GOSSIP}
+        self._hello = hello
         self.pool = pool
         self.registry = registry
         pool.family.times.hear(hello)
