@@ -21,7 +21,7 @@ from typing import Final
 from catalog.buckets.open_bucket import Bucket, CollectionBuckets, Parked, Series
 from catalog.buckets.queued_work import BucketSearch
 from catalog.buckets.stats import Counters
-from catalog.buckets.write_batch import SETTLED, BatchEvent, WriteBatch, Writer, halves, is_withdrawn
+from catalog.buckets.write_batch import BatchEvent, WriteBatch, halves
 from catalog.errors import BackendUnavailable, CommandError
 from catalog.kernel import BucketState
 from catalog.namespaces import Namespace
@@ -294,23 +294,6 @@ class BucketCatalog(Placement):
         for writer in batch.doubtful or ():
             writer.lose(error)
         self._move(others, is_changed=False)
-
-    def withdraw(self, error: CommandError) -> None:
-        """Statements that are withdrawn and were not sent get ``error``; what shares their batches is placed again."""
-        found: list[Writer] = []
-        for buckets in self._collections.values():
-            for series in buckets.series.values():
-                for item in series.parked or ():
-                    if is_withdrawn(item.writer):
-                        found.append(item.writer)
-                        item.writer = SETTLED
-        for bucket in list(self._memory):
-            withdrawn = [writer for batch in bucket.batches.values() for writer in batch.withdraw()]
-            if withdrawn:
-                found += withdrawn
-                self._move(self._forget(bucket))
-        for writer in found:
-            writer.settle((0,), error, None)
 
     def give_up(self, bucket: Bucket) -> None:
         """Forget a bucket that rests: it is another process's from now on (``catalog.background.gathering``)."""

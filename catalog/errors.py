@@ -153,5 +153,12 @@ class BackendUnavailable(CommandError):
         super().__init__(code, message, labels=labels, fails_command=True)
 
 
+class Withheld(BackendUnavailable):
+    """A command was not sent, because it was found that it may not be (``catalog.ports.MaySend``)."""
+
+    def __init__(self) -> None:
+        super().__init__("the command was not sent")
+
+
 class InvariantViolated(AssertionError):
     """An internal invariant was violated; never the client's fault."""

@@ -182,6 +182,10 @@ class PreparedJoin(Protocol):
         ...
 
 
+MaySend: TypeAlias = Callable[[], bool]
+"""Whether a command may still be sent, asked in the moment before it is; if not, the outcome is ``Rejected``."""
+
+
 class BucketStore(Protocol):
     """Stores bucket documents. Documents and statements are encoded BSON.
 
@@ -212,6 +216,7 @@ class BucketStore(Protocol):
         documents: Sequence[bytes],
         write_concern: WriteConcern,
         deadline_seconds: float,
+        may_send: MaySend | None = None,
     ) -> BulkOutcome:
         """One unordered ``insert`` of new buckets.
 
@@ -225,6 +230,7 @@ class BucketStore(Protocol):
         statements: Sequence[bytes],
         write_concern: WriteConcern,
         deadline_seconds: float,
+        may_send: MaySend | None = None,
     ) -> BulkOutcome:
         """One unordered bulk ``update``; each statement is an encoded ``{q, u}``."""
         ...

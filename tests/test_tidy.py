@@ -378,7 +378,6 @@ READS_PRIVATE_FIELDS = {
     "tests/support/committer_bench.py": "lanes that nobody needs are gone",
     "tests/support/failover_world.py": "a connection without a server",
     "tests/support/recognising.py": "a connection without a server, who reads, and who is kept out",
-    "tests/unit/catalog/commit/test_commit_outcome.py": "statements that a transaction has lost",
     "tests/unit/catalog/commit/test_committer.py": "tasks of the committer, to end them, and buckets, to break them",
     "tests/unit/proxy/backend/test_driver_calls.py": "locks of the driver, which a cancelled request breaks",
     "tests/unit/proxy/inserts/test_held_insert.py": "whose insert was staged",

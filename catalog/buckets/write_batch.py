@@ -14,7 +14,7 @@ The claimant, the committer and the clearing of buckets all use this table, so t
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from enum import IntEnum
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, TypeAlias
 
@@ -91,14 +91,6 @@ class Writer(Protocol):
     def origins(self) -> Sequence[object]:
         """The commands that wait for the results, for observers of commits (``catalog.commit.commit_observer``)."""
         ...
-
-
-def is_withdrawn(writer: Writer) -> bool:
-    """Whether its statement may have been executed elsewhere meanwhile (``Statement.is_withdrawn``).
-
-    Only writers of retryable writes know; no other is withdrawn.
-    """
-    return bool(getattr(writer, "is_withdrawn", False))
 
 
 class DoubtfulWriter(Writer, Protocol):
@@ -240,14 +232,9 @@ class WriteBatch:
         self.doubtful = doubtful
         return bool(doubtful)
 
-    def withdraw(self) -> list[Writer]:
-        """Remove the writers whose statements are withdrawn; the caller settles them. The batch is not prepared."""
-        found: list[Writer] = []
-        for position, (writer, indexes) in enumerate(self.shares):
-            if is_withdrawn(writer):
-                found.append(writer)
-                self.shares[position] = (SETTLED, indexes)
-        return found
+    def leave(self, writers: Container[Writer]) -> None:
+        """These have their results already."""
+        self.shares = [(SETTLED if writer in writers else writer, indexes) for writer, indexes in self.shares]
 
     def unwanted(self, error: CommandError) -> None:
         """The batch was not written: settle the writers that no longer want it; it is placed again for the others."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from catalog.commit.commit_outcome import Commit
+from catalog.commit.sending import Commit
 from catalog.ports import BulkOutcome
 
 

@@ -14,13 +14,14 @@ from dataclasses import dataclass
 
 from catalog.buckets.write_batch import BatchState, WriteBatch
 from catalog.catalog import BucketCatalog
+from catalog.commit.reclaiming import Contested, Reclaiming
 from catalog.commit.round import PreparedWrite
+from catalog.commit.sending import Commit, CommitSending
 from catalog.commit.written import is_written, is_written_elsewhere
 from catalog.errors import NAMESPACE_NOT_FOUND, UUID_MISMATCH, BackendUnavailable, CommandError
 from catalog.namespaces import VirtualCollection
 from catalog.parts import PREFIX_BYTES, may_be_part
 from catalog.ports import (
-    COPIES_SECONDS,
     Acknowledgement,
     Applied,
     BucketStore,
@@ -56,35 +57,6 @@ class Doubt:
     error: CommandError
 
 
-class Commit:
-    """Writes that are sent together: new buckets, or growing ones, of one collection with one write concern."""
-
-    __slots__ = ("collection", "deadline_seconds", "since_seconds", "write_concern", "writes")
-
-    def __init__(
-        self,
-        collection: VirtualCollection,
-        write_concern: WriteConcern,
-        writes: Sequence[PreparedWrite],
-        since_seconds: float,
-        deadline_seconds: float,
-    ) -> None:
-        """``since_seconds``: when the first of the measurements was staged."""
-        self.collection = collection
-        self.write_concern = write_concern
-        self.writes = writes
-        self.since_seconds = since_seconds
-        self.deadline_seconds = deadline_seconds
-
-    def until(self, deadline_seconds: float) -> Commit:
-        """The same commit with another deadline."""
-        return Commit(self.collection, self.write_concern, self.writes, self.since_seconds, deadline_seconds)
-
-    def of(self, writes: Sequence[PreparedWrite]) -> Commit:
-        """The same commit with only these writes."""
-        return Commit(self.collection, self.write_concern, writes, self.since_seconds, self.deadline_seconds)
-
-
 class CommitOutcomes:
     """Carries out commits, and calls ``finish``, ``abort``, ``refuse``, ``replace`` or ``doubt`` of the catalog."""
 
@@ -94,6 +66,7 @@ class CommitOutcomes:
         store: BucketStore,
         clock: Clock,
         patience_seconds: float,
+        reclaiming: Reclaiming,
         wake: Callable[[], None],
     ) -> None:
         """``patience_seconds``: how long the proxy tries to resolve an unknown outcome before its writers get an error.
@@ -105,6 +78,7 @@ class CommitOutcomes:
         self._store = store
         self._clock = clock
         self._patience_seconds = patience_seconds
+        self._sending = CommitSending(store, clock, reclaiming)
         self._wake = wake
 
     def begin(self, commit: Commit, told: OnOutcome) -> bool:
@@ -112,11 +86,7 @@ class CommitOutcomes:
 
         It has to be settled then: by ``settle_at_once``, or else by ``commit``.
         """
-        statements = [write.statement for write in commit.writes]
-        grows = commit.writes[0].batch.base > 0
-        return self._store.begin(
-            commit.collection, statements, commit.write_concern, commit.deadline_seconds, told, grows=grows
-        )
+        return self._sending.begin(commit, told)
 
     def settle_at_once(self, commit: Commit, outcome: BulkOutcome) -> bool:
         """Settle every batch if that takes no wait: if the commit was applied as a whole, as nearly all are."""
@@ -130,7 +100,7 @@ class CommitOutcomes:
 
         ``begun`` is the outcome of the first attempt, if that was made by ``begin``.
         """
-        outcome = await self._send(commit) if begun is None else self._noted(commit, begun)
+        outcome = await self._sending.send(commit) if begun is None else self._sending.noted(commit, begun)
         resent = False
         if isinstance(outcome, Unknown):
             # A slow backend may have used up the time already, but resolving begins only now.
@@ -141,7 +111,7 @@ class CommitOutcomes:
                 self.give_up(commit, outcome.error)
                 return outcome
             resent = True
-            outcome = await self._send(commit)
+            outcome = await self._sending.send(commit, resent=True)
         await self._settle(commit, outcome, resent=resent)
         return outcome
 
@@ -152,23 +122,11 @@ class CommitOutcomes:
             self._clock.monotonic_seconds() + patience_seconds, commit.since_seconds + patiences * patience_seconds
         )
 
-    async def _send(self, commit: Commit) -> BulkOutcome:
-        send = self._store.update if commit.writes[0].batch.base else self._store.insert
-        statements = [write.statement for write in commit.writes]
-        outcome = await send(commit.collection, statements, commit.write_concern, commit.deadline_seconds)
-        return self._noted(commit, outcome)
-
-    def _noted(self, commit: Commit, outcome: BulkOutcome) -> BulkOutcome:
-        """The same outcome; if it is unknown, copies of the command may still be under way."""
-        if isinstance(outcome, Unknown):
-            until_seconds = self._clock.monotonic_seconds() + COPIES_SECONDS
-            for write in commit.writes:
-                write.batch.bucket.copies_until_seconds = until_seconds
-        return outcome
-
     async def _settle(self, commit: Commit, outcome: Applied | Rejected, *, resent: bool) -> None:
         if isinstance(outcome, Applied):
             await self._applied(commit, outcome, resent=resent)
+        elif isinstance(outcome.error, Contested):
+            await self._without(commit, outcome.error, resent=resent)
         elif outcome.error.code in (UUID_MISMATCH, NAMESPACE_NOT_FOUND):
             await self._other_incarnation(commit)
         elif isinstance(outcome.error, BackendUnavailable):
@@ -183,6 +141,20 @@ class CommitOutcomes:
             await self._look(commit, commit.writes, Acknowledgement(), refusals, resent=resent)
         else:
             self._abort(commit.writes, outcome.error)
+
+    async def _without(self, commit: Commit, contested: Contested, *, resent: bool) -> None:
+        """Some of its statements must not be sent; place the rest again, if nothing of it was sent before."""
+        if resent:
+            # An earlier copy may be executed at any time, so the rest is not written to another bucket.
+            refusals: dict[WriteBatch, CommandError] = {write.batch: contested for write in commit.writes}
+            await self._look(commit, commit.writes, Acknowledgement(), refusals, resent=True)
+            return
+        for statement, error in contested.refused.items():
+            statement.settle((0,), error, None)
+        settled = {*contested.executed, *contested.refused}
+        for write in commit.writes:
+            write.batch.leave(settled)
+        self._replace(commit.writes)
 
     async def _applied(self, commit: Commit, outcome: Applied, *, resent: bool) -> None:
         if self.settle_at_once(commit, outcome):
@@ -325,7 +297,7 @@ class CommitOutcomes:
             for (collection, write_concern, _), writes in groups.items():
                 now_seconds = self._clock.monotonic_seconds()
                 commit = Commit(collection, write_concern, writes, now_seconds, now_seconds + slice_seconds)
-                outcome = await self._send(commit)
+                outcome = await self._sending.send(commit, resent=True)
                 if not isinstance(outcome, Unknown):
                     await self._settle(commit, outcome, resent=True)
         finally:

@@ -23,12 +23,14 @@ from typing import Any
 from catalog.buckets.write_batch import BatchState, WriteBatch
 from catalog.catalog import BucketCatalog
 from catalog.commit.commit_observer import CommitObserver
-from catalog.commit.commit_outcome import Commit, CommitOutcomes
+from catalog.commit.commit_outcome import CommitOutcomes
 from catalog.commit.commit_tasks import CANCEL_SECONDS, BegunWork, CommitTasks
 from catalog.commit.precedence import Precedence
+from catalog.commit.reclaiming import Reclaiming
 from catalog.commit.reopening import Reopening
 from catalog.commit.restart_dedup import RestartDedup
 from catalog.commit.round import PreparedWrite, Round, RoundLimits
+from catalog.commit.sending import Commit
 from catalog.errors import CommandError
 from catalog.internal_errors import internal_error
 from catalog.namespaces import VirtualCollection
@@ -43,9 +45,8 @@ class CommitterOptions:
     ``rounds_in_flight``: maximum number of concurrent rounds of one lane. ``server_selection_timeout_seconds``: after
     this time, a batch that was not sent fails, and the outcome of one that was sent is unknown.
     ``restart_window_seconds``: for this time after the start, statements may be retries from before it
-    (``catalog.commit.restart_dedup``). ``limits``: of a round. ``observer`` sees every commit. ``before_round`` is
-    called before anything is taken for a round (``proxy.peers``). ``behind_replies`` makes a call once the replies that
-    wait have been written, and is false if none does (``proxy.inserts.paced_replies``).
+    (``catalog.commit.restart_dedup``). ``limits``: of a round. ``observer`` sees every commit. ``behind_replies`` makes
+    a call once the replies that wait have been written, and is false if none does (``proxy.inserts.paced_replies``).
     """
 
     linger_seconds: float = 0.0
@@ -54,7 +55,6 @@ class CommitterOptions:
     restart_window_seconds: float = 120.0
     limits: RoundLimits = RoundLimits()
     observer: CommitObserver | None = None
-    before_round: Callable[[], None] | None = None
     behind_replies: Callable[[Callable[[], None]], bool] | None = None
 
 
@@ -124,11 +124,16 @@ class Committer:
         self._tasks = CommitTasks(clock, report, self.kick)
         self._pursuit: asyncio.Task[None] | None = None
         patience_seconds = options.server_selection_timeout_seconds
-        self._outcomes = CommitOutcomes(catalog, store, clock, patience_seconds, self.kick)
-        self.restart_dedup = RestartDedup(
-            store, clock, options.restart_window_seconds, patience_seconds, self._tasks.spawn
-        )
+        window_seconds = options.restart_window_seconds
+        dedup = RestartDedup(store, clock, window_seconds, patience_seconds, self._tasks.spawn)
+        self.reclaiming = Reclaiming(dedup, window_seconds)
+        self._outcomes = CommitOutcomes(catalog, store, clock, patience_seconds, self.reclaiming, self.kick)
         self._reopening = Reopening(catalog, store, clock, patience_seconds / 3)
+
+    @property
+    def restart_dedup(self) -> RestartDedup:
+        """Looks up what other processes have written."""
+        return self.reclaiming.restart_dedup
 
     def spawn(self, work: Coroutine[Any, Any, None]) -> None:
         """Run what an insert waits for; the end of the process waits for it as for a commit."""
@@ -143,10 +148,6 @@ class Committer:
     def observe(self, observer: CommitObserver | None) -> None:
         """``observer`` sees every commit; ``None``: nobody does."""
         self.options = replace(self.options, observer=observer)
-
-    def check_before_rounds(self, check: Callable[[], None] | None) -> None:
-        """``check`` is called before anything is taken for a round; ``None``: nothing is."""
-        self.options = replace(self.options, before_round=check)
 
     # --- what is ready -------------------------------------------------------------------------------------
 
@@ -274,8 +275,6 @@ class Committer:
 
     def _commits_of_round(self, lane: _Lane) -> list[Commit]:
         """Take what is ready for a round that begins now; nothing if there is nothing to write."""
-        if self.options.before_round is not None:
-            self.options.before_round()
         ready, lane.ready = lane.ready, []
         round_, left = Round.of(self._catalog, ready, self._limits(lane))
         lane.ready.extend(left)

@@ -25,11 +25,13 @@ class RoundLimits:
 class PreparedWrite:
     """A prepared batch with the bucket document or update statement that carries it."""
 
-    __slots__ = ("batch", "statement")
+    __slots__ = ("batch", "is_barred", "statement")
 
     def __init__(self, batch: WriteBatch, statement: bytes) -> None:
         self.batch = batch
         self.statement = statement
+        self.is_barred = False
+        """Whether it must not be sent any more, because other processes have executed statements in it."""
 
 
 class Round:

@@ -9,19 +9,24 @@ refused, so that it is not written twice.
 Several proxies may get the statements of one session. A session *belongs* to the process that took its latest number;
 any other asks for it first (``proxy.peers``), and the process that is asked tells what it knows and gives it away. So a
 process that has a session knows everything about its statements, and no statement is in progress in two processes.
+
+A process that others could not ask for a while may have lost its sessions without knowing. Then its statements in
+progress are *contested*: none of them is sent, or sent again, before the process has its session for certain
+(``catalog.commit.reclaiming``).
 """
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right
+import math
 from collections import OrderedDict
 from collections.abc import Sequence
 from enum import Enum
 from typing import TypeAlias
 
 from catalog.buckets.write_batch import DoubtfulWriter, Writer
+from catalog.commit.number_set import NumberSet
 from catalog.commit.open_transactions import OpenTransactions
-from catalog.errors import INVALID_OPTIONS, BackendUnavailable, CommandError
+from catalog.errors import INVALID_OPTIONS, CommandError
 from catalog.identity import Identity
 from catalog.ports import Acknowledgement
 
@@ -39,68 +44,43 @@ SessionKey: TypeAlias = tuple[bytes, Identity]
 """A raw ``lsid`` and its users: equal ids of different users are different sessions."""
 
 
-class NumberSet:
-    """A set of integers, stored as runs of consecutive ones."""
-
-    __slots__ = ("_ends", "_starts")
-
-    def __init__(self) -> None:
-        self._starts: list[int] = []
-        self._ends: list[int] = []
-        """The number after the last of each run."""
-
-    def __contains__(self, number: int) -> bool:
-        run = bisect_right(self._starts, number) - 1
-        return run >= 0 and number < self._ends[run]
-
-    def add(self, number: int) -> None:
-        """Add a number; adjacent runs become one."""
-        self.add_run(number, number + 1)
-
-    def add_run(self, start: int, end: int) -> None:
-        """Add the numbers from ``start`` to before ``end``."""
-        if start >= end:
-            return
-        starts, ends = self._starts, self._ends
-        # The runs from ``first`` to before ``last`` overlap the new one, or are adjacent to it.
-        first, last = bisect_left(ends, start), bisect_right(starts, end)
-        if first < last:
-            start, end = min(start, starts[first]), max(end, ends[last - 1])
-        starts[first:last] = [start]
-        ends[first:last] = [end]
-
-    @property
-    def runs(self) -> int:
-        """The number of runs, which determines its size."""
-        return len(self._starts)
-
-    def spans(self) -> list[tuple[int, int]]:
-        """The runs: the first number of each, and the one after its last."""
-        return list(zip(self._starts, self._ends, strict=True))
-
-
 class Statement:
     """One measurement of a retryable insert: a ``Writer`` that passes its result to all commands that wait for it."""
 
-    __slots__ = ("_has_id", "_transaction", "_waiters", "is_bulk", "number")
+    __slots__ = (
+        "_has_id",
+        "_waiters",
+        "contested_at_seconds",
+        "contests",
+        "is_bulk",
+        "is_contested",
+        "number",
+        "transaction",
+    )
 
     def __init__(self, transaction: Transaction, number: int, *, has_id: bool = True) -> None:
         """Adds itself to the statements in progress of ``transaction``; without an ``_id`` it cannot be looked up."""
         self._has_id = has_id
-        self._transaction = transaction
+        self.transaction = transaction
         self._waiters: list[tuple[Writer, int, float]] = []
         self.number = number
         self.is_bulk = False
         """Whether it belongs to a large insert."""
-        transaction.under_way[number] = self
+        self.is_contested = False
+        """Whether another process may have executed it meanwhile, so that it must not be sent without asking."""
+        self.contested_at_seconds = math.inf
+        """Since when, if it was contested after it was staged."""
+        self.contests = 0
+        """How often it was."""
+        transaction.begin(self)
 
     def _confirmed(self, outcome: Acknowledgement | CommandError) -> None:
         if isinstance(outcome, CommandError):
-            self._transaction.remember(self._transaction.lost, self.number)
+            self.transaction.remember(self.transaction.lost, self.number)
 
     def found(self, acknowledgement: Acknowledgement | None) -> None:
         """Its row was found in the stored buckets."""
-        self._transaction.search = Search.FOUND
+        self.transaction.search = Search.FOUND
         self.settle((0,), None, acknowledgement)
 
     def wait(self, writer: Writer, index: int, deadline_seconds: float) -> None:
@@ -110,9 +90,8 @@ class Statement:
     def settle(
         self, indexes: Sequence[int], error: CommandError | None, acknowledgement: Acknowledgement | None
     ) -> None:
-        transaction = self._transaction
-        if transaction.under_way.get(self.number) is self:
-            del transaction.under_way[self.number]
+        transaction = self.transaction
+        transaction.end(self)
         if error is None:
             transaction.remember(transaction.written, self.number)
             if acknowledgement is not None and not acknowledgement.is_met:
@@ -135,11 +114,6 @@ class Statement:
     def is_wanted(self) -> bool:
         return bool(self._waiters)
 
-    @property
-    def is_withdrawn(self) -> bool:
-        """Whether another process may have executed it meanwhile, so that it must not be written without asking."""
-        return self._transaction.is_withdrawn
-
     def expire(self, now_seconds: float, error: CommandError) -> None:
         over = [waiter for waiter in self._waiters if waiter[2] <= now_seconds]
         if over:
@@ -148,7 +122,7 @@ class Statement:
                 writer.settle((index,), error, None)
 
     def lose(self, error: CommandError) -> None:
-        self._transaction.remember(self._transaction.lost, self.number)
+        self.transaction.remember(self.transaction.lost, self.number)
         self.settle((), error, None)
 
 
@@ -161,45 +135,81 @@ class Search(Enum):
     """They are, and rows were found for some, which do not count for another statement."""
 
 
+class Tenure:
+    """Since when a session belongs to this process.
+
+    ``generation``: that of the log when the session came to this process, -1 if it was given away. ``taken_seconds``:
+    when that was, if others were asked.
+    """
+
+    __slots__ = ("generation", "session", "taken_seconds")
+
+    def __init__(self, session: SessionKey, generation: int) -> None:
+        self.session = session
+        self.generation = generation
+        self.taken_seconds = -math.inf
+
+
 class Transaction:
     """The statements of one (session, transaction number).
 
     ``follows_another``: whether the session was known before. ``unmet_write_concern``: the last acknowledgement of a
     write concern that was not met, or not yet, which a retry gets too. ``is_native``: the backend itself records its
-    statements, so it gets retries, too. ``generation``: that of the log when the session came to this process, -1 if it
-    was given away. ``commands``: how many are being staged. ``search``: whether its statements are looked up.
-    ``is_withdrawn``: see ``Statement``.
+    statements, so it gets retries, too. ``commands``: how many are being staged. ``search``: whether its statements are
+    looked up.
     """
 
     __slots__ = (
+        "_is_removed",
+        "_log",
         "commands",
         "follows_another",
-        "generation",
         "is_native",
-        "is_withdrawn",
-        "log",
         "lost",
         "number",
         "search",
+        "tenure",
         "under_way",
         "unmet_write_concern",
         "written",
     )
 
-    def __init__(self, log: StatementLog, number: int, *, follows_another: bool) -> None:
-        self.log: StatementLog | None = log
-        """The log that counts its size; ``None`` after the log has removed it."""
+    def __init__(self, log: StatementLog, session: SessionKey, number: int, *, follows_another: bool) -> None:
+        self._log = log
+        self._is_removed = False
+        """Whether the log has removed it, and counts its size no longer."""
+        self.tenure = Tenure(session, log.generation)
         self.number = number
         self.follows_another = follows_another
         self.is_native = False
-        self.generation = log.generation
         self.commands = 0
         self.search = Search.NONE
-        self.is_withdrawn = False
         self.written = NumberSet()
         self.lost = NumberSet()
         self.under_way: dict[int, Statement] = {}
         self.unmet_write_concern: Acknowledgement | None = None
+
+    def begin(self, statement: Statement) -> None:
+        """This statement is in progress from now on; it is contested if the session does not belong here any more."""
+        self.under_way[statement.number] = statement
+        log = self._log
+        log.active[self] = None
+        if self.tenure.generation != log.generation:
+            log.contest(statement)
+
+    def end(self, statement: Statement) -> None:
+        """It has its result."""
+        under_way, log = self.under_way, self._log
+        if under_way.get(statement.number) is statement:
+            del under_way[statement.number]
+            if not under_way:
+                log.active.pop(self, None)
+        if statement.is_contested:
+            log.concede(statement)
+
+    def concede(self, statement: Statement) -> None:
+        """This statement is this process's again."""
+        self._log.concede(statement)
 
     def remember(self, numbers: NumberSet, number: int) -> None:
         """Add to one of its sets, and update the size of the log."""
@@ -208,8 +218,8 @@ class Transaction:
     def _remember_run(self, numbers: NumberSet, start: int, end: int) -> None:
         runs = numbers.runs
         numbers.add_run(start, end)
-        if self.log is not None:
-            self.log.size_bytes += (numbers.runs - runs) * RUN_BYTES
+        if not self._is_removed:
+            self._log.size_bytes += (numbers.runs - runs) * RUN_BYTES
 
     def await_write_concern(self, acknowledgement: Acknowledgement) -> None:
         """A statement is stored, and its write concern is not met, or not yet."""
@@ -225,8 +235,8 @@ class Transaction:
         Not if that has found rows before, which do not count a second time.
         """
         if isinstance(outcome, CommandError) and self.search is not Search.FOUND:
-            if self.log is not None:
-                self.log.size_bytes -= self.written.runs * RUN_BYTES
+            if not self._is_removed:
+                self._log.size_bytes -= self.written.runs * RUN_BYTES
             self.written = NumberSet()
             self.unmet_write_concern = None
             self.search = Search.SOUGHT
@@ -238,7 +248,11 @@ class Transaction:
 
     def is_forgotten(self) -> bool:
         """Whether a newer transaction of its session has begun, or the session was removed."""
-        return self.log is None
+        return self._is_removed
+
+    def removed(self) -> None:
+        """The log has removed it."""
+        self._is_removed = True
 
     @property
     def is_under_way(self) -> bool:
@@ -250,13 +264,20 @@ class Transaction:
         """Whether none of its statements is known to have been tried, so that any way is open to them."""
         return not (self.is_native or self.is_under_way or self.written.runs or self.lost.runs)
 
-    def take(self, *, sought: bool) -> None:
-        """All other processes were asked: it belongs to this one. ``sought``: some of them could not be."""
-        assert self.log is not None
-        self.generation = self.log.generation
+    def give_away(self) -> None:
+        """Another process has asked for the session; nothing of it is in progress here."""
+        self.tenure.generation = -1
+
+    def take(self, now_seconds: float, *, sought: bool) -> None:
+        """All other processes were asked: it belongs to this one. ``sought``: some of them could not be.
+
+        What is being staged at the moment knows nothing of the answers, so it is contested as before.
+        """
+        if not self.commands:
+            self.tenure.generation = self._log.generation
+            self.tenure.taken_seconds = now_seconds
         if sought and not self.is_sought:
             self.search = Search.SOUGHT
-        self.is_withdrawn = False
 
     def learn(
         self, written: Sequence[tuple[int, int]], lost: Sequence[tuple[int, int]], *, is_native: bool, is_sought: bool
@@ -268,11 +289,6 @@ class Transaction:
         self.is_native = self.is_native or is_native
         if is_sought and not self.is_sought:
             self.search = Search.SOUGHT
-
-    def check(self) -> None:
-        """Raise ``BackendUnavailable`` if its statements must not be staged now, but when they are sent again."""
-        if self.is_withdrawn:
-            raise withdrawn()
 
     @property
     def size_bytes(self) -> int:
@@ -290,6 +306,10 @@ class StatementLog:
         self.size_bytes = 0
         self.generation = 0
         """Increases when other processes may have taken sessions of this one without asking it."""
+        self.active: dict[Transaction, None] = {}
+        """Those with statements in progress, also after the log has removed them."""
+        self.contested = 0
+        """Number of contested statements."""
 
     def latest(self, session: SessionKey) -> Transaction | None:
         """The record of the latest transaction number of a session."""
@@ -311,7 +331,7 @@ class StatementLog:
                     f"{known.number} has already started on the session.",
                 )
             self._remove(known)
-        transaction = self._sessions[session] = Transaction(self, number, follows_another=known is not None)
+        transaction = self._sessions[session] = Transaction(self, session, number, follows_another=known is not None)
         self.size_bytes += transaction.size_bytes
         while self.size_bytes > self._limit_bytes and len(self._sessions) > 1:
             self._remove(self._sessions.popitem(last=False)[1])
@@ -320,27 +340,37 @@ class StatementLog:
     def belongs(self, session: SessionKey, number: int) -> bool:
         """Whether the session belongs to this process; also true for a number that is older than its latest."""
         known = self._sessions.get(session)
-        return known is not None and (known.generation == self.generation or known.number > number)
+        return known is not None and (known.tenure.generation == self.generation or known.number > number)
 
     def begin_generation(self) -> None:
         """No session belongs to this process any more."""
         self.generation += 1
 
-    def withdraw(self) -> None:
-        """As ``begin_generation``; statements that are under way, or being staged, are withdrawn."""
-        self.begin_generation()
-        for transaction in self._sessions.values():
-            if transaction.is_under_way:
-                transaction.is_withdrawn = True
+    def contest_all(self, now_seconds: float, taken_before_seconds: float = math.inf) -> None:
+        """Others may have executed what is in progress, unless its session was taken at this time or later."""
+        for transaction in self.active:
+            if transaction.tenure.taken_seconds < taken_before_seconds:
+                for statement in transaction.under_way.values():
+                    self.contest(statement)
+                    statement.contests += 1
+                    statement.contested_at_seconds = min(statement.contested_at_seconds, now_seconds)
+
+    def contest(self, statement: Statement) -> None:
+        """Another process may have executed it."""
+        if not statement.is_contested:
+            statement.is_contested = True
+            self.contested += 1
+
+    def concede(self, statement: Statement) -> None:
+        """It is this process's again, or over."""
+        if statement.is_contested:
+            statement.is_contested = False
+            statement.contested_at_seconds = math.inf
+            self.contested -= 1
 
     def _remove(self, transaction: Transaction) -> None:
         self.size_bytes -= transaction.size_bytes
-        transaction.log = None
+        transaction.removed()
 
     def __len__(self) -> int:
         return len(self._sessions)
-
-
-def withdrawn() -> BackendUnavailable:
-    """The error for a withdrawn statement."""
-    return BackendUnavailable("the proxy was suspended; the statement was not executed", code=NETWORK_TIMEOUT)

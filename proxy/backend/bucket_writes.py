@@ -15,7 +15,7 @@ from catalog.commit.empty_timestamps import has_empty_timestamp, inserting_state
 from catalog.errors import BackendUnavailable
 from catalog.internal_errors import internal_error
 from catalog.namespaces import Namespace, VirtualCollection
-from catalog.ports import BulkOutcome, OnOutcome, Rejected, Unknown, WriteConcern
+from catalog.ports import BulkOutcome, MaySend, OnOutcome, Rejected, Unknown, WriteConcern
 from proxy.backend.access_probe import BUCKETS_CLOSED
 from proxy.backend.bulk_write import RESEND_PAUSE_SECONDS, bulk_write, outcome_of_reply
 from proxy.backend.collection_uuid_check import CollectionUuidCheck
@@ -87,13 +87,15 @@ class BucketWrites:
         documents: Sequence[bytes],
         write_concern: WriteConcern,
         deadline_seconds: float,
+        may_send: MaySend | None = None,
     ) -> BulkOutcome:
         """Insert new buckets; see ``catalog.ports.BucketStore.insert``."""
+        command, identifier = "insert", "documents"
         if has_empty_timestamp(documents[0]):
-            statements = [inserting_statement(document) for document in documents]
-            outcome = await self._send("update", "updates", collection, statements, write_concern, deadline_seconds)
-        else:
-            outcome = await self._send("insert", "documents", collection, documents, write_concern, deadline_seconds)
+            command, identifier, documents = "update", "updates", [inserting_statement(each) for each in documents]
+        outcome = await self._send(
+            command, identifier, collection, documents, write_concern, deadline_seconds, may_send
+        )
         if self._watch is None:
             return outcome
         return await self._watch.judge(collection, documents, outcome, deadline_seconds)
@@ -104,9 +106,10 @@ class BucketWrites:
         statements: Sequence[bytes],
         write_concern: WriteConcern,
         deadline_seconds: float,
+        may_send: MaySend | None = None,
     ) -> BulkOutcome:
         """Apply update statements to buckets; see ``catalog.ports.BucketStore.update``."""
-        return await self._send("update", "updates", collection, statements, write_concern, deadline_seconds)
+        return await self._send("update", "updates", collection, statements, write_concern, deadline_seconds, may_send)
 
     async def _send(
         self,
@@ -116,12 +119,13 @@ class BucketWrites:
         documents: Sequence[bytes],
         write_concern: WriteConcern,
         deadline_seconds: float,
+        may_send: MaySend | None = None,
     ) -> BulkOutcome:
         self._begins(collection)
 
         async def send(attempt: Attempt) -> bytes:
             body = self._body(command, collection, write_concern, attempt)
-            return await self._pool.request(body, deadline_seconds, identifier, documents)
+            return await self._pool.request(body, deadline_seconds, identifier, documents, may_send)
 
         outcome = await bulk_write(self._pool, self._waits, write_concern, collection.buckets, send)
         return self._judged(collection, outcome)

@@ -19,7 +19,7 @@ from catalog.bson.codec import encode
 from catalog.errors import UNAUTHORIZED
 from catalog.kernel import Measurement
 from catalog.namespaces import Namespace, VirtualCollection
-from catalog.ports import BulkOutcome, WriteConcern
+from catalog.ports import BulkOutcome, MaySend, WriteConcern
 from proxy.backend.bulk_write import bulk_write
 from proxy.backend.replication_wait import Attempt
 from proxy.backend.row_search import RowSearch
@@ -71,6 +71,7 @@ class CollectionStore:
         write_concern: WriteConcern,
         number: WriteNumber | None,
         deadline_seconds: float,
+        may_send: MaySend | None = None,
         *,
         ordered: bool,
     ) -> BulkOutcome:
@@ -79,7 +80,9 @@ class CollectionStore:
         body: dict[str, Any] = {"insert": collection.namespace.collection, "ordered": ordered}
         if number is not None:
             body |= {"lsid": number.session, "txnNumber": Int64(number.number)}
-        return await self._send(collection.namespace, body, "documents", documents, write_concern, deadline_seconds)
+        return await self._send(
+            collection.namespace, body, "documents", documents, write_concern, deadline_seconds, may_send
+        )
 
     async def update(
         self,
@@ -121,6 +124,7 @@ class CollectionStore:
         documents: Sequence[bytes],
         write_concern: WriteConcern,
         deadline_seconds: float,
+        may_send: MaySend | None = None,
     ) -> BulkOutcome:
         if write_concern.raw:
             body["writeConcern"] = RawBSONDocument(write_concern.raw)
@@ -128,7 +132,7 @@ class CollectionStore:
 
         async def send(attempt: Attempt) -> bytes:
             message = encode({**body, **dict(attempt.value)})
-            return await self._pool.request(message, deadline_seconds, identifier, documents)
+            return await self._pool.request(message, deadline_seconds, identifier, documents, may_send)
 
         nothing = Namespace(namespace.database, NOTHING)
         return await bulk_write(self._pool, self._waits, write_concern, nothing, send, _own_message)

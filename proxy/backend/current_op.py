@@ -18,7 +18,6 @@ import re
 import secrets
 from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from enum import Enum
 from functools import lru_cache
 from typing import Any, Final, NamedTuple
 
@@ -71,12 +70,11 @@ class Proxy(NamedTuple):
     is_local: bool = False
 
 
-class Activity(Enum):
-    """What a process does at the backend: it has no connection, or none with an operation, or some."""
+class Activity(NamedTuple):
+    """What a process does at the backend: whether it has a connection, and the numbers of its operations."""
 
-    ABSENT = "absent"
-    IDLE = "idle"
-    WORKS = "works"
+    is_connected: bool
+    operations: frozenset[str] = frozenset()
 
 
 def process_name() -> str:
@@ -138,8 +136,8 @@ class CurrentOperations:
         """What another process does at the moment; raises ``CommandError``."""
         found = await self._ask(_activity_of(name, self._own))
         if not found:
-            return Activity.ABSENT
-        return Activity.WORKS if found[0]["works"] else Activity.IDLE
+            return Activity(is_connected=False)
+        return Activity(True, frozenset(str(each) for each in found[0]["operations"] if each is not None))
 
     async def end_idle_transactions(self, least_seconds: float = MOST_IDLE_SECONDS) -> int:
         """End the transactions with which other processes do not go on; returns how many, raises ``CommandError``.
@@ -248,8 +246,8 @@ def _activity_of(name: str, own: Own) -> bytes:
     # The driver's monitoring always waits for a hello.
     greets = {"$ifNull": ["$command.hello", {"$ifNull": ["$command.isMaster", "$command.ismaster"]}]}
     does = {"$and": [{"$eq": ["$active", True]}, {"$eq": [{"$type": greets}, "missing"]}]}
-    works = {"$max": {"$cond": [does, 1, 0]}}
-    wanted = ({"$group": {"_id": None, "works": works}},)
+    operations = {"$addToSet": {"$cond": [does, "$opid", None]}}
+    wanted = ({"$group": {"_id": None, "operations": operations}},)
     return _current_operations({"idleConnections": True}, {"appName": name, **_with_account(own)}, wanted)
 
 

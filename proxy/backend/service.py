@@ -12,7 +12,8 @@ import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 
-from catalog.errors import BackendUnavailable
+from catalog.errors import BackendUnavailable, Withheld
+from catalog.ports import MaySend
 from proxy.backend.cluster_times import ClusterTimes
 from proxy.backend.request_places import RequestPlaces
 from proxy.backend.service_connection import (
@@ -222,12 +223,18 @@ class ServicePool:
         return True
 
     async def request(
-        self, body: bytes, deadline_seconds: float, identifier: str = "", documents: Sequence[bytes] = ()
+        self,
+        body: bytes,
+        deadline_seconds: float,
+        identifier: str = "",
+        documents: Sequence[bytes] = (),
+        may_send: MaySend | None = None,
     ) -> bytes:
         """Send one command on any connection; returns the reply document.
 
-        Raises ``NotSent`` if it cannot be sent before the deadline, and ``LostAfterSending`` if the connection is lost
-        or no reply arrives by then: writers must not wait for a backend that is stopped or cut off.
+        Raises ``NotSent`` if it cannot be sent before the deadline, ``Withheld`` if it may not be sent once there is a
+        connection, and ``LostAfterSending`` if the connection is lost or no reply arrives by the deadline: writers must
+        not wait for a backend that is stopped or cut off.
         """
         if not self._places.take():
             try:
@@ -238,6 +245,9 @@ class ServicePool:
         waiter = Waiter()
         try:
             connection = await self._connected(deadline_seconds)
+            if may_send is not None and not may_send():
+                self._idle.append(connection)
+                raise Withheld
             request = self._send(connection, waiter.tell, body, deadline_seconds, identifier, documents)
         except BaseException:
             self._places.release()

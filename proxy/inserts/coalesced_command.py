@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from catalog.buckets.write_batch import DoubtfulWriter, Writer, is_withdrawn
+from catalog.buckets.write_batch import DoubtfulWriter, Writer
+from catalog.commit.reclaiming import Contested
 from catalog.errors import CommandError
 from catalog.namespaces import VirtualCollection
 from catalog.ports import WriteConcern
@@ -26,7 +27,16 @@ class Entry:
 class CoalescedCommand:
     """One insert with the documents of many writers."""
 
-    __slots__ = ("collection", "entries", "is_doubtful", "is_last_try", "is_ordered", "number", "write_concern")
+    __slots__ = (
+        "collection",
+        "entries",
+        "is_barred",
+        "is_doubtful",
+        "is_last_try",
+        "is_ordered",
+        "number",
+        "write_concern",
+    )
 
     def __init__(
         self,
@@ -47,6 +57,8 @@ class CoalescedCommand:
         self.is_last_try = is_last_try
         self.is_ordered = is_ordered
         self.is_doubtful = False
+        self.is_barred = False
+        """Whether it must not be sent any more, because of statements that were executed elsewhere."""
 
     def fail(self, error: CommandError) -> None:
         """The writers get this error, once."""
@@ -54,15 +66,12 @@ class CoalescedCommand:
         for entry in entries:
             entry.writer.settle((entry.number,), error, None)
 
-    def leave_withdrawn(self, error: CommandError) -> bool:
-        """Statements that were withdrawn meanwhile get this error, and leave it; returns whether others are left."""
-        left: list[Entry] = []
-        for entry in self.entries:
-            if is_withdrawn(entry.writer):
-                entry.writer.settle((entry.number,), error, None)
-            else:
-                left.append(entry)
-        self.entries = left
+    def leave(self, contested: Contested) -> bool:
+        """Statements that must not be sent leave it, with their errors; returns whether others are left."""
+        for statement, error in contested.refused.items():
+            statement.settle((0,), error, None)
+        settled: set[Writer] = {*contested.executed, *contested.refused}
+        self.entries = [entry for entry in self.entries if entry.writer not in settled]
         return bool(self.entries)
 
     def doubt(self, error: CommandError, now_seconds: float) -> dict[int, DoubtfulWriter]:

@@ -23,16 +23,17 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, Final, Protocol
 
-from catalog.buckets.write_batch import CombineKey, DoubtfulWriter, Writer, is_withdrawn
+from catalog.buckets.write_batch import CombineKey, DoubtfulWriter, Writer
 from catalog.commit.commit_tasks import CommitTasks
 from catalog.commit.committer import CommitterMetrics, CommitterOptions
 from catalog.commit.precedence import Precedence
-from catalog.commit.statements import withdrawn
+from catalog.commit.reclaiming import Reclaiming
 from catalog.errors import BackendUnavailable, CommandError
 from catalog.internal_errors import internal_error
 from catalog.namespaces import Namespace, VirtualCollection
-from catalog.ports import Applied, BulkOutcome, Clock, Rejected, Unknown, WriteConcern
+from catalog.ports import Applied, BulkOutcome, Clock, MaySend, Rejected, Unknown, WriteConcern
 from proxy.inserts.coalesced_command import CoalescedCommand, Entry
+from proxy.inserts.coalesced_sending import PAUSE_SECONDS, CoalescedSending
 
 WHOLE_DOCUMENTS: Final = 64
 """This many documents are not divided among rounds. Smaller commands would cost more for each document."""
@@ -49,7 +50,6 @@ DOUBTS_LIMIT_BYTES: Final = 64 * 1024 * 1024
 PURSUIT_SLICE_SECONDS: Final = 5.0
 _BAD_VALUE: Final = 2
 _NO_TIME: Final = "must be present and contain a valid BSON UTC datetime value"
-PAUSE_SECONDS: Final = 0.1
 
 
 class NativeStore(Protocol):
@@ -70,6 +70,7 @@ class NativeStore(Protocol):
         write_concern: WriteConcern,
         number: Any,
         deadline_seconds: float,
+        may_send: MaySend | None = None,
         *,
         ordered: bool,
     ) -> BulkOutcome:
@@ -119,11 +120,13 @@ class Coalescer:
         options: Callable[[], CommitterOptions],
         report: Callable[[BaseException], None],
         precedence: Precedence,
+        reclaiming: Reclaiming,
         whole_documents: int = WHOLE_DOCUMENTS,
     ) -> None:
         """``report`` gets internal errors; ``precedence``: of the ``Committer``; ``whole_documents``: see above."""
         self._whole_documents = whole_documents
         self.metrics = CommitterMetrics()
+        self._sending = CoalescedSending(store, clock, self.metrics, reclaiming)
         self._store = store
         self._clock = clock
         self._options = options
@@ -162,16 +165,6 @@ class Coalescer:
         """How many documents wait for a round."""
         return sum(len(lane.ready) for lane in self._lanes.values())
 
-    def withdraw(self, error: CommandError) -> None:
-        """As ``BucketCatalog.withdraw``."""
-        found: list[Entry] = []
-        for lane in self._lanes.values():
-            entries, lane.ready = lane.ready, deque()
-            for entry in entries:
-                (found if is_withdrawn(entry.writer) else lane.ready).append(entry)
-        for entry in found:
-            entry.writer.settle((entry.number,), error, None)
-
     # --- rounds --------------------------------------------------------------------------------------------
 
     def _schedule(self, lane: _Lane) -> None:
@@ -193,8 +186,6 @@ class Coalescer:
     async def _round(self, lane: _Lane) -> None:
         lane.scheduled = False
         options = self._options()
-        if options.before_round is not None:
-            options.before_round()
         most_rounds = self._most_rounds(lane)
         share = max(math.ceil(len(lane.ready) / max(1, most_rounds - lane.in_flight)), self._whole_documents)
         entries = lane.take(min(share, options.limits.statements), options.limits.size_bytes)
@@ -218,19 +209,15 @@ class Coalescer:
             del self._lanes[lane.key]
 
     async def _commit(self, lane: _Lane, entries: Sequence[Entry]) -> None:
-        first = CoalescedCommand(lane.collection, lane.write_concern, entries)
-        commands = [first]
+        commands = [CoalescedCommand(lane.collection, lane.write_concern, entries)]
         deadline_seconds = entries[0].since_seconds + self._options().server_selection_timeout_seconds
         self.metrics.statements += len(entries)
         told: CommandError = BackendUnavailable("the proxy is shutting down", code=91)
         try:
             while commands:
                 command = commands[0]
-                if command is not first and not command.leave_withdrawn(withdrawn()):
-                    del commands[0]
-                    continue
                 command.number = self._store.next_number()
-                commands[:1] = self._follow_up(command, await self._resolved(command, deadline_seconds))
+                commands[:1] = self._follow_up(command, await self._sending.resolved(command, deadline_seconds))
         except Exception as error:  # noqa: BLE001 - reported; writers must not wait for ever
             self.metrics.failures += 1
             told = internal_error("inserting measurements", error)
@@ -287,38 +274,6 @@ class Coalescer:
         collection, write_concern = command.collection, command.write_concern
         return CoalescedCommand(collection, write_concern, entries, is_ordered=is_ordered, is_last_try=is_ordered)
 
-    async def _resolved(self, command: CoalescedCommand, deadline_seconds: float) -> BulkOutcome:
-        """Send a command, again while its outcome is unknown and there is time."""
-        self.metrics.commands += 1
-        outcome = await self._send(command, deadline_seconds)
-        while isinstance(outcome, Unknown):
-            self.metrics.unknown_outcomes += not command.is_doubtful
-            command.is_doubtful = True
-            # What was executed is not executed again under this number, and what was not is, despite an error before.
-            command.is_ordered = False
-            if command.number is None or self._clock.monotonic_seconds() >= deadline_seconds:
-                return outcome
-            again = await self._send(command, deadline_seconds)
-            if not isinstance(again, Rejected):
-                outcome = again
-            elif not isinstance(again.error, BackendUnavailable):
-                # The server does not know any more what became of the first copy.
-                return Unknown(again.error)
-            else:
-                await asyncio.sleep(PAUSE_SECONDS)
-        return outcome
-
-    async def _send(self, command: CoalescedCommand, deadline_seconds: float) -> BulkOutcome:
-        documents = [entry.document for entry in command.entries]
-        return await self._store.insert(
-            command.collection,
-            documents,
-            command.write_concern,
-            command.number,
-            deadline_seconds,
-            ordered=command.is_ordered,
-        )
-
     def _settle(self, command: CoalescedCommand, outcome: Applied | Rejected) -> None:
         self._store.settled(command.number)
         if isinstance(outcome, Rejected):
@@ -350,7 +305,7 @@ class Coalescer:
         if not doubtful:
             return
         size_bytes = sum(len(entry.document) for entry in command.entries)
-        if command.number is None or self._doubt_bytes + size_bytes > DOUBTS_LIMIT_BYTES:
+        if command.number is None or command.is_barred or self._doubt_bytes + size_bytes > DOUBTS_LIMIT_BYTES:
             for writer in doubtful.values():
                 writer.lose(unknown)
             return
@@ -367,7 +322,7 @@ class Coalescer:
                 now_seconds = self._clock.monotonic_seconds()
                 for writer in doubtful.values():
                     writer.expire(now_seconds, unknown)
-                outcome = await self._resolved(command, now_seconds + PURSUIT_SLICE_SECONDS)
+                outcome = await self._sending.resolved(command, now_seconds + PURSUIT_SLICE_SECONDS)
                 if isinstance(outcome, Applied):
                     self._store.settled(command.number)
                     for position, writer in doubtful.items():

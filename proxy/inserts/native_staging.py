@@ -13,7 +13,7 @@ from catalog.buckets.write_batch import CombineKey
 from catalog.commit.restart_dedup import Found, RestartDedup
 from catalog.commit.statements import Statement, StatementLog, Transaction
 from catalog.errors import CommandError
-from catalog.kernel import Measurement, parse_measurement
+from catalog.kernel import Measurement
 from catalog.namespaces import VirtualCollection
 from catalog.ports import WriteConcern
 from proxy.inserts.coalescing import Coalescer
@@ -21,7 +21,7 @@ from proxy.inserts.insert_command import InsertCommand
 from proxy.inserts.insert_reply import InsertReply
 from proxy.inserts.plain_insert import PlainInsert
 from proxy.inserts.slices import SliceResult, Slices
-from proxy.inserts.staging import ReplyTo, Staging, is_recorded, is_settled_by
+from proxy.inserts.staging import ReplyTo, Staging, is_recorded, is_settled_by, measurement_of, parsed
 
 DOCUMENTS_IN_A_STEP = 64
 
@@ -118,7 +118,7 @@ class NativeStaging(Staging):
         statement.is_bulk = writer.is_bulk
         writer.expect()
         statement.wait(writer, index, deadline_seconds)
-        measurement = None if sought is None else _parsed(document, collection)
+        measurement = None if sought is None else parsed(document, collection)
         if sought is None or measurement is None:
             self._coalescer.add(collection, key, statement, 0, document, is_bulk=statement.is_bulk)
         else:
@@ -144,21 +144,6 @@ class NativeStaging(Staging):
             statement = each.statement
             if not is_settled_by(answer, position, statement):
                 self._coalescer.add(collection, key, statement, 0, each.document, is_bulk=statement.is_bulk)
-
-
-def measurement_of(document: bytes, collection: VirtualCollection) -> Measurement:
-    """The measurement; raises ``CommandError`` for a document that the server will refuse."""
-    options = collection.options
-    meta_field = None if options.meta_field is None else options.meta_field.encode()
-    return parse_measurement(document, options.time_field.encode(), meta_field)
-
-
-def _parsed(document: bytes, collection: VirtualCollection) -> Measurement | None:
-    """As ``measurement_of``; ``None`` for a document that the server will refuse."""
-    try:
-        return measurement_of(document, collection)
-    except CommandError:
-        return None
 
 
 def _no_pause() -> None:

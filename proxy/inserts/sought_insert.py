@@ -10,16 +10,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from catalog.commit.reclaiming import taken
 from catalog.commit.restart_dedup import Found, OnFound, RestartDedup
-from catalog.commit.statements import NETWORK_TIMEOUT, Statement, Transaction, withdrawn
+from catalog.commit.statements import NETWORK_TIMEOUT, Statement, Transaction
 from catalog.errors import BackendUnavailable, CommandError
 from catalog.kernel import Measurement
 from catalog.namespaces import VirtualCollection
 from catalog.ports import WriteConcern
 from proxy.inserts.insert_command import InsertCommand
-from proxy.inserts.native_staging import DOCUMENTS_IN_A_STEP, measurement_of
+from proxy.inserts.native_staging import DOCUMENTS_IN_A_STEP
 from proxy.inserts.slices import SliceResult, ThreadCall
-from proxy.inserts.staging import LARGE_BYTES
+from proxy.inserts.staging import LARGE_BYTES, measurement_of
 
 
 class SoughtInsert:
@@ -70,8 +71,9 @@ class SoughtInsert:
 
     def _answered(self, answer: Found | CommandError) -> None:
         transaction = self._transaction
-        if transaction.is_withdrawn and not isinstance(answer, CommandError):
-            answer = withdrawn()
+        if any(statement.is_contested for statement in self._statements) and not isinstance(answer, CommandError):
+            # Another process may have executed it meanwhile, without relaying it.
+            answer = taken()
         if isinstance(answer, CommandError):
             found, rest = Found(frozenset()), answer
         else:

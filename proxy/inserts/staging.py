@@ -7,8 +7,9 @@ from typing import TypeAlias
 
 from catalog.buckets.write_batch import CombineKey
 from catalog.commit.restart_dedup import Found, RestartDedup
-from catalog.commit.statements import Statement, Transaction, withdrawn
+from catalog.commit.statements import Statement, Transaction
 from catalog.errors import CommandError
+from catalog.kernel import Measurement, parse_measurement
 from catalog.namespaces import VirtualCollection
 from proxy.inserts.insert_command import InsertCommand
 from proxy.inserts.insert_reply import InsertReply
@@ -63,7 +64,7 @@ class Staging:
 def is_recorded(transaction: Transaction, number: int, writer: ReplyTo, index: int, deadline_seconds: float) -> bool:
     """Whether a statement was executed already, or is in progress; then ``writer`` gets its result (W102).
 
-    Raises ``CommandError`` if its outcome will never be known, or the statement must not be executed now.
+    Raises ``CommandError`` if its outcome will never be known.
     """
     known = transaction.under_way.get(number)
     if known is not None:
@@ -76,7 +77,6 @@ def is_recorded(transaction: Transaction, number: int, writer: ReplyTo, index: i
         return True
     if number in transaction.lost:
         raise CommandError(1, "the outcome of this statement is unknown, so it is not executed again")
-    transaction.check()
     return False
 
 
@@ -86,8 +86,21 @@ def is_settled_by(answer: Found | CommandError, position: int, statement: Statem
         statement.settle((0,), answer, None)
     elif position in answer.written:
         statement.found(answer.acknowledgement)
-    elif statement.is_withdrawn:
-        statement.settle((0,), withdrawn(), None)
     else:
         return False
     return True
+
+
+def measurement_of(document: bytes, collection: VirtualCollection) -> Measurement:
+    """The measurement; raises ``CommandError`` for a document that the server will refuse."""
+    options = collection.options
+    meta_field = None if options.meta_field is None else options.meta_field.encode()
+    return parse_measurement(document, options.time_field.encode(), meta_field)
+
+
+def parsed(document: bytes, collection: VirtualCollection) -> Measurement | None:
+    """As ``measurement_of``; ``None`` for a document that the server will refuse."""
+    try:
+        return measurement_of(document, collection)
+    except CommandError:
+        return None

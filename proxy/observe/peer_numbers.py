@@ -50,6 +50,10 @@ class PeerNumbers:
         self.holds_refused = 0
         self.held_for_others = 0
 
+    def stood_still(self) -> None:
+        """This process was suspended."""
+        self.standstills += 1
+
     def collect(self) -> Iterator[Metric]:
         """The metrics with their current values."""
         known, linked = self._links()

@@ -5,9 +5,9 @@ does not belong to it asks all others; each tells what it knows of this number, 
 process can execute a statement that another one has executed, or is executing. Questions that arrive while one is being
 asked share the next one.
 
-If two processes ask one another about the same statement, the one with the smaller name goes first: the other one lets
-it pass, and asks again. What a process knows that cannot be asked is looked up in the stored rows
-(``catalog.commit.restart_dedup``), after what it has sent to the backend is over.
+If two processes ask one another about the same statement, the one with the smaller name goes first, unless the other is
+executing it: one of them lets the other pass, and asks again. What a process knows that cannot be asked is looked up in
+the stored rows (``catalog.commit.restart_dedup``), after what it has sent to the backend is over.
 """
 
 from __future__ import annotations
@@ -54,7 +54,10 @@ class Peers(Protocol):
         ...
 
     def is_uncertain(self) -> bool:
-        """Whether another process may have given this one up, so that it may take any session."""
+        """Whether another process may have given this one up, so that it may take any session.
+
+        If so, statements in progress are contested.
+        """
         ...
 
     def members(self) -> Sequence[Member]:
@@ -66,8 +69,8 @@ class Peers(Protocol):
         """Whether some of them have gone in the time in which drivers retry."""
         ...
 
-    async def quiet(self, names: Sequence[str]) -> None:
-        """Wait, within a bound, until nothing of these processes is in progress at the backend."""
+    async def quiet(self, names: Sequence[str]) -> bool:
+        """Wait, within a bound, until what these processes have sent to the backend is over; whether it is."""
         ...
 
 
@@ -81,11 +84,16 @@ class _Pending:
     waiting: list[GoOn] = field(default_factory=list)
     is_yielded: bool = False
     """Whether another process was let pass since it was asked last."""
+    busy: frozenset[str] = frozenset()
+    """The names of those that were executing it when they were asked last."""
     pause_seconds: float = PAUSES_SECONDS[0]
 
 
 class Asking:
-    """Implements ``proxy.inserts.insert_port.PeerStatements``, and answers other processes."""
+    """Implements ``proxy.inserts.insert_port.PeerStatements`` and ``catalog.commit.reclaiming.Ownership``.
+
+    It also answers other processes.
+    """
 
     def __init__(
         self,
@@ -113,6 +121,15 @@ class Asking:
         self._pending: dict[SessionKey, _Pending] = {}
         self._queue: list[_Pending] = []
         self._is_running = False
+
+    # --- Ownership ------------------------------------------------------------------------------------------
+
+    def is_contested(self) -> bool:
+        self._company.is_uncertain()
+        return self._log.contested > 0
+
+    def now_seconds(self) -> float:
+        return self._now_seconds()
 
     # --- Elsewhere ------------------------------------------------------------------------------------------
 
@@ -162,12 +179,15 @@ class Asking:
         else:
             replies = list(await asyncio.gather(*(self._answers_of(member, questions) for member in members)))
         silent = [member.name for member, reply in zip(members, replies, strict=True) if reply is None]
-        told = [reply for reply in replies if reply is not None]
+        said = {member.name: reply for member, reply in zip(members, replies, strict=True) if reply is not None}
+        told = list(said.values())
         if self._hear is not None and any(answer.written for reply in told for answer in reply):
             # The replies to these retries must not be older than the writes (W90).
             with suppress(CommandError):
                 await self._hear()
         answered = [(pending, [reply[place] for reply in told]) for place, pending in enumerate(asked)]
+        for place, pending in enumerate(asked):
+            pending.busy = frozenset(name for name, reply in said.items() if reply[place].told is Told.BUSY)
         if silent:
             self.numbers.unanswered += len(questions)
             self._spawn(self._finish_when_quiet(answered, generation, silent))
@@ -184,8 +204,11 @@ class Asking:
     async def _finish_when_quiet(
         self, answered: Sequence[tuple[_Pending, list[Answer]]], generation: int, silent: Sequence[str]
     ) -> None:
-        await self._company.quiet(silent)
-        self._finish(answered, generation, is_sought=True)
+        if await self._company.quiet(silent):
+            self._finish(answered, generation, is_sought=True)
+            return
+        for pending, _ in answered:
+            self._again(pending)
 
     def _finish(self, answered: Sequence[tuple[_Pending, list[Answer]]], generation: int, *, is_sought: bool) -> None:
         # A process that stood still may hear answers that are no longer true; this begins another generation.
@@ -201,7 +224,7 @@ class Asking:
 
     def _again(self, pending: _Pending) -> None:
         if self._now_seconds() >= pending.deadline_seconds:
-            text = "another proxy is executing this statement, and its outcome is not known yet"
+            text = "another proxy may be executing this statement, and its outcome is not known yet"
             self._end(pending, BackendUnavailable(text, code=NETWORK_TIMEOUT))
             return
         asyncio.get_running_loop().call_later(pending.pause_seconds, self._enqueue, pending)
@@ -220,7 +243,7 @@ class Asking:
                 transaction.learn(answer.written, answer.lost, is_native=answer.is_native, is_sought=answer.is_sought)
         self.numbers.prevented += transaction.written.runs > before
         self.numbers.sought += is_sought
-        transaction.take(sought=is_sought)
+        transaction.take(self._now_seconds(), sought=is_sought)
         self._end(pending, None)
 
     def _end(self, pending: _Pending, error: CommandError | None) -> None:
@@ -245,7 +268,7 @@ class Asking:
         if pending is not None:
             if pending.number > number:
                 return NEWER
-            if pending.number == number and self._company.own_name < name:
+            if pending.number == number and self._company.own_name < name and name not in pending.busy:
                 return BUSY
             pending.is_yielded = True
         known = self._log.latest(client)
@@ -255,7 +278,7 @@ class Asking:
             return NEWER
         if known.number == number and known.is_under_way:
             return BUSY
-        known.generation = -1
+        known.give_away()
         if known.number < number or (known.is_untried and not known.is_sought):
             return UNKNOWN
         if known.unmet_write_concern is not None or known.written.runs + known.lost.runs > MOST_RUNS:

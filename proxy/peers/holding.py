@@ -237,18 +237,18 @@ class HeldHere:
         readers: Barrier | None,
         holding: Holding,
         numbers: PeerNumbers,
-        quiet: Callable[[Sequence[str]], Awaitable[None]],
+        ended: Callable[[str], Awaitable[object]],
         now_seconds: Callable[[], float],
         spawn: Callable[[Coroutine[Any, Any, None]], object],
     ) -> None:
         """Without ``readers`` nothing is granted.
 
-        ``quiet`` waits, within a bound, until nothing of these processes is in progress at the backend.
+        ``ended`` waits, within a bound, until what a process has sent to the backend is over.
         """
         self._readers = readers
         self._holding = holding
         self._numbers = numbers
-        self._quiet = quiet
+        self._ended = ended
         self._now_seconds = now_seconds
         self._spawn = spawn
         self._given: dict[Inbound, _Given] = {}
@@ -301,4 +301,4 @@ class HeldHere:
         if given.is_lost or not given.over.is_set():
             # It may have been killed or stopped in the middle of a join.
             given.is_granted = False
-            await self._quiet([name])
+            await self._ended(name)

@@ -5,9 +5,9 @@ process looks for others and links with them before it serves clients, so that e
 
 A process gives another one up that has not answered for ``ANSWER_SECONDS``, and then does not ask it. So each process
 must know in time that it may be given up: the others send a ping every ``PING_SECONDS``, and one that has heard nothing
-from one of them for ``SESSION_LEASE_SECONDS`` takes no session for its own without asking. One that was suspended for
-``STANDSTILL_SECONDS``, for example because it was stopped, cancels the statements that it has not sent yet: their
-clients get an error that drivers retry.
+from one of them for ``SESSION_LEASE_SECONDS`` takes no session for its own without asking. Then, or if it was suspended
+for ``STANDSTILL_SECONDS``, its statements in progress are contested: before one of them is sent, the others are asked
+about it (``catalog.commit.reclaiming``).
 """
 
 from __future__ import annotations
@@ -25,28 +25,26 @@ import structlog
 from catalog.errors import CommandError
 from proxy.backend.current_op import MOST_PROXIES, Activity, Proxy
 from proxy.peers.link import Inbound, Link, LinkLost
+from proxy.peers.membership_times import MembershipTimes
 from proxy.peers.peer import ANSWER_SECONDS, Peer
+from proxy.peers.quietness import Quiet, until_quiet
 
 log = structlog.get_logger(__name__)
 
 SESSION_LEASE_SECONDS: Final = 1.2
 """Time after the latest ping of another process in which its answers about sessions still hold."""
 STANDSTILL_SECONDS: Final = 1.0
-"""A process that was suspended for longer cancels its unsent statements."""
+"""In a process that was suspended for longer, all statements in progress are contested."""
+CONTEST_SECONDS: Final = 0.5
+"""While others may have given this process up, what it took this time ago is contested again."""
 PING_SECONDS: Final = 0.3
 """Interval of the pings to other processes."""
 WATCH_SECONDS: Final = 2.0
 """Interval at which the backend is asked for other processes, while nothing happens to a link."""
 SEARCH_SECONDS: Final = 0.2
 """The interval after a link has ended."""
-QUIET_SECONDS: Final = 2.0
-"""How long the operations of a process that does not answer are waited for."""
-QUIET_PAUSE_SECONDS: Final = 0.03
-"""Pause between two looks at the operations of such a process."""
-QUIET_LOOKS: Final = 3
-"""A process is quiet if none of this many looks finds an operation of it, or one finds no connection."""
 
-STOOD_STILL: Final = "the process was suspended: unsent statements were cancelled"
+STOOD_STILL: Final = "the process was suspended: others are asked about unsent statements"
 ENDED_TRANSACTIONS: Final = "another tsproxy was stopped during a join: its transaction was ended"
 CANNOT_FIND: Final = "cannot detect other tsproxy processes: an insert retried through another one may be stored twice"
 
@@ -76,11 +74,14 @@ class Reactions:
     """What this process does about others.
 
     ``changed`` is called when there are other processes, or none any more; ``lapsed`` when another process may have
-    taken any session: begin another generation; ``stood_still`` after a standstill: withdraw what was not sent.
+    taken any session: begin another generation. ``contested`` is called when it may have executed statements in
+    progress, with the present time, and the time before which their sessions were taken. ``stood_still`` is called
+    after a standstill.
     """
 
     changed: Callable[[], None] = lambda: None
     lapsed: Callable[[], None] = lambda: None
+    contested: Callable[[float, float], None] = lambda now_seconds, taken_before_seconds: None
     stood_still: Callable[[], None] = lambda: None
 
 
@@ -113,32 +114,40 @@ class Membership:
         self._reactions = reactions
         self._window_seconds = window_seconds
         self._now_seconds = now_seconds
-        self._times = _Times(now_seconds())
+        self._times = MembershipTimes(now_seconds())
 
     # --- Company --------------------------------------------------------------------------------------------
 
     def is_uncertain(self) -> bool:
         times, now_seconds = self._times, self._now_seconds()
-        if now_seconds - times.beat > STANDSTILL_SECONDS:
-            self._after_standstill(now_seconds)
+        self.check()
         if now_seconds < times.certain_until:
             return False
         if not times.is_lapsed:
             times.is_lapsed = True
-            self._reactions.lapsed()
+            self._contest(now_seconds)
+        elif now_seconds - times.contested >= CONTEST_SECONDS:
+            times.contested = now_seconds
+            self._reactions.contested(now_seconds, now_seconds - CONTEST_SECONDS)
         return True
 
     def check(self) -> None:
-        """Called before anything is sent to the backend: notice a standstill."""
+        """Notice a standstill."""
         now_seconds = self._now_seconds()
-        if now_seconds - self._times.beat > STANDSTILL_SECONDS:
-            self._after_standstill(now_seconds)
-
-    def _after_standstill(self, now_seconds: float) -> None:
-        seconds, self._times.beat = now_seconds - self._times.beat, now_seconds
+        seconds = now_seconds - self._times.beat
+        if seconds <= STANDSTILL_SECONDS:
+            return
+        self._times.beat = now_seconds
         if self.has_company:
             log.warning(STOOD_STILL, seconds=round(seconds, 3))
             self._reactions.stood_still()
+            self._contest(now_seconds)
+
+    def _contest(self, now_seconds: float) -> None:
+        """Others may have taken any session."""
+        self._times.contested = now_seconds
+        self._reactions.lapsed()
+        self._reactions.contested(now_seconds, math.inf)
 
     def members(self) -> Sequence[Peer]:
         return [peer for peer in self.peers.values() if not self._has_other_clients(peer)]
@@ -160,24 +169,20 @@ class Membership:
         """Whether there are other processes, or were lately."""
         return self.are_lately_gone or bool(self.members())
 
-    async def quiet(self, names: Sequence[str]) -> None:
-        until_seconds = self._now_seconds() + QUIET_SECONDS
-        await asyncio.gather(*(self._quiet(name, until_seconds) for name in names))
+    async def quiet(self, names: Sequence[str]) -> bool:
+        return all(await asyncio.gather(*map(self._quiet, names)))
 
-    async def _quiet(self, name: str, until_seconds: float) -> None:
-        quiet = 0
-        while quiet < QUIET_LOOKS and self._now_seconds() < until_seconds:
-            try:
-                activity = await self._others.activity(name)
-            except CommandError:
-                activity = Activity.WORKS
-            if activity is Activity.ABSENT:
-                peer = self.peers.get(name)
-                if peer is not None and not peer.is_linked and peer.inbound is None:
-                    self._gone(peer)
-                return
-            quiet = quiet + 1 if activity is Activity.IDLE else 0
-            await asyncio.sleep(QUIET_PAUSE_SECONDS)
+    async def ended(self, name: str) -> bool:
+        """As ``quiet``, for a process that has stopped on its own what it is waited for."""
+        return await until_quiet(self._others.activity, name, -math.inf, self._now_seconds) is not Quiet.NOT_YET
+
+    async def _quiet(self, name: str) -> bool:
+        peer = self.peers.get(name)
+        lost_seconds = -math.inf if peer is None else min(peer.lost_seconds, self._now_seconds())
+        quiet = await until_quiet(self._others.activity, name, lost_seconds + SESSION_LEASE_SECONDS, self._now_seconds)
+        if quiet is Quiet.ABSENT and peer is not None and not peer.is_linked and peer.inbound is None:
+            self._gone(peer)
+        return quiet is not Quiet.NOT_YET
 
     # --- Answerer -------------------------------------------------------------------------------------------
 
@@ -185,6 +190,7 @@ class Membership:
         assert inbound.peer is not None
         own, peer = inbound.peer, self._peer(inbound.peer.name)
         if peer.inbound is not None and peer.inbound is not inbound:
+            self._contest(self._now_seconds())
             peer.inbound.close()
         peer.inbound, peer.was_heard = inbound, True
         if inbound.address not in peer.hosts:
@@ -205,6 +211,8 @@ class Membership:
         if peer is not None and peer.inbound is inbound:
             peer.inbound = None
             self._renew()
+            # At once, because the next link makes it certain again.
+            self.is_uncertain()
             self._times.wakes.set()
 
     def _renew(self) -> None:
@@ -318,7 +326,7 @@ class Membership:
         peer.connected.clear()
         try:
             async with asyncio.timeout(ANSWER_SECONDS):
-                peer.link = await self._linked(peer)
+                peer.link, peer.lost_seconds = await self._linked(peer), math.inf
             peer.link.lost = partial(self._lost, peer)
             log.info("linked with another tsproxy", peer=peer.name)
             peer.has_failed = False
@@ -332,6 +340,7 @@ class Membership:
 
     def _lost(self, peer: Peer) -> None:
         """The link has ended; who asks waits for one attempt to open another."""
+        peer.lost_seconds = self._now_seconds()
         if not peer.has_failed:
             peer.connected.clear()
         self._times.wakes.set()
@@ -373,22 +382,3 @@ class Membership:
         """How many others there are, and how many can be asked."""
         members = self.members()
         return len(members), sum(peer.is_linked for peer in members)
-
-
-class _Times:
-    """Moments of the clock that goes on while the process is stopped, and how often something has happened."""
-
-    __slots__ = ("beat", "certain_until", "departures", "gone_until", "is_lapsed", "looked", "looks_begun", "wakes")
-
-    def __init__(self, now_seconds: float) -> None:
-        self.beat = now_seconds
-        """When this process was last known to run."""
-        self.certain_until = math.inf
-        self.gone_until = -math.inf
-        self.is_lapsed = False
-        self.departures = 0
-        self.looks_begun = 0
-        self.looked = 0
-        """The number of the latest look that succeeded."""
-        self.wakes = asyncio.Event()
-        """Set when something has happened to a link, so that ``watch`` looks at once."""

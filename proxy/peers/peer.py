@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final
@@ -38,6 +39,8 @@ class Peer:
     is_connecting: bool = False
     connected: asyncio.Event = field(default_factory=asyncio.Event)
     """Set at the end of an attempt to connect, successful or not."""
+    lost_seconds: float = -math.inf
+    """When the latest link with it has ended, so that it hears no longer that this process counts on it."""
     seen_seconds: float = 0.0
     """When it was last seen at the backend, or heard."""
 

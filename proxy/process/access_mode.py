@@ -14,6 +14,7 @@ import structlog
 
 from catalog.catalog import BucketCatalog
 from catalog.commit.committer import Committer
+from catalog.commit.reclaiming import Reclaiming
 from catalog.commit.restart_dedup import RestartDedup
 from catalog.ports import Clock
 from proxy.backend.access_probe import Followers
@@ -76,20 +77,22 @@ class AccessMode:
         self._committer = committer
         self._ingest = ingest
         store, options = backend.collection_store(), committer.options
+        patience_seconds, window_seconds = options.server_selection_timeout_seconds, options.restart_window_seconds
+
+        def search(work: Coroutine[Any, Any, None]) -> None:
+            spawn(work)
+
+        dedup = RestartDedup(store, clock, window_seconds, patience_seconds, search)
+        self.reclaiming = Reclaiming(dedup, window_seconds)
         self.coalescer = Coalescer(
             store,
             clock,
             lambda: committer.options,
             committer.report,
             committer.precedence,
+            self.reclaiming,
             whole_documents=WHOLE_ALONE_DOCUMENTS if backend.profile.is_standalone else WHOLE_DOCUMENTS,
         )
-        patience_seconds = options.server_selection_timeout_seconds
-
-        def search(work: Coroutine[Any, Any, None]) -> None:
-            spawn(work)
-
-        dedup = RestartDedup(store, clock, options.restart_window_seconds, patience_seconds, search)
         self._dedup = dedup
         self._native = NativeStaging(self.coalescer, ingest.statements, dedup, ingest.slices)
         may_insert = backend.probe.may_insert

@@ -20,7 +20,6 @@ import structlog
 
 from catalog.background.absorbing import Order
 from catalog.buckets.resting import Given, Rested
-from catalog.commit.statements import withdrawn
 from catalog.errors import CommandError
 from proxy.backend.current_op import MOST_PROXIES
 from proxy.clients.accepting import Listener
@@ -98,7 +97,8 @@ class Peering:
         self._inbound: set[Inbound] = set()
         self._is_closed = False
         self._listener: Listener | None = None
-        reactions = Reactions(self._changed, statements.begin_generation, self._withdraw)
+        self.numbers = numbers = PeerNumbers(self._links, self._gathered)
+        reactions = Reactions(self._changed, statements.begin_generation, statements.contest_all, numbers.stood_still)
         self.membership = Membership(
             self._own.name,
             assembly.backend.others,
@@ -108,7 +108,6 @@ class Peering:
             reactions if assembly.ingest.retryable_writes else Reactions(),
             is_local=is_loopback(settings.listen.host),
         )
-        self.numbers = PeerNumbers(self.membership.links, self._gathered)
         self._asking = Asking(
             statements,
             self.membership,
@@ -124,7 +123,7 @@ class Peering:
             None if in_parts is None else in_parts.readers,
             holding,
             self.numbers,
-            self.membership.quiet,
+            self.membership.ended,
             now_seconds,
             spawn,
         )
@@ -133,6 +132,9 @@ class Peering:
         assembly.catalog.begins_extended_range = partial(changes.tell, is_extended_range=True)
         if in_parts is not None:
             in_parts.link(holding, self.membership, GatheringLinks(self.membership, now_seconds, series_key_of(secret)))
+
+    def _links(self) -> tuple[int, int]:
+        return self.membership.links()
 
     def _gathered(self) -> tuple[int, int]:
         in_parts = self._assembly.in_parts
@@ -271,20 +273,13 @@ class Peering:
 
     def _changed(self) -> None:
         """Ask from now on, or not any more: without other processes, inserts pay nothing for all this."""
-        ingest, committer, has_company = self._assembly.ingest, self._assembly.committer, self.membership.has_company
+        ingest, has_company = self._assembly.ingest, self.membership.has_company
         if has_company is (ingest.peer_statements is not None):
             return
         ingest.ask_others(self._asking if has_company else None)
-        committer.check_before_rounds(self.membership.check if has_company else None)
-
-    def _withdraw(self) -> None:
-        """Others may have executed what was not sent."""
-        assembly = self._assembly
-        self.numbers.standstills += 1
-        assembly.ingest.statements.withdraw()
-        assembly.catalog.withdraw(withdrawn())
-        assembly.access_mode.coalescer.withdraw(withdrawn())
-        assembly.committer.kick()
+        # For good: what was contested once is not sent without asking, however long that takes.
+        for reclaiming in (self._assembly.committer.reclaiming, self._assembly.access_mode.reclaiming):
+            reclaiming.ownership = self._asking
 
     def shown(self) -> dict[str, Mapping[str, Any]]:
         """For the admin command ``peers``: by name, whether the process can be asked, and asks."""

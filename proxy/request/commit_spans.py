@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from catalog.buckets.write_batch import BatchState
-from catalog.commit.commit_outcome import Commit
+from catalog.commit.sending import Commit
 from catalog.errors import code_name
 from catalog.ports import Applied, BulkOutcome
 from proxy.observe.spans import Tracer

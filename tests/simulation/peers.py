@@ -12,7 +12,8 @@ from catalog.background.absorbing import Order
 from catalog.background.gathering import Gathering
 from catalog.background.joining import Joining
 from catalog.buckets.resting import Given, Rested
-from catalog.commit.statements import StatementLog, withdrawn
+from catalog.commit.committer import Committer
+from catalog.commit.statements import StatementLog
 from proxy.backend.current_op import Activity, Proxy
 from proxy.observe.peer_numbers import PeerNumbers
 from proxy.peers.asking import Asking
@@ -45,13 +46,13 @@ RETRY_AFTER_BLOCK_SECONDS = 10.0
 class Network:
     """All processes that were ever started, and what is between them."""
 
-    def __init__(self, chance: random.Random, is_busy: Callable[[Any], bool]) -> None:
-        """``is_busy``: whether the server executes something of this process's port."""
+    def __init__(self, chance: random.Random, operations: Callable[[Any], frozenset[str]]) -> None:
+        """``operations``: what the server executes of this process's port."""
         self.chance = chance
         self.nodes: dict[str, Node] = {}
         self.blocked: set[frozenset[str]] = set()
         """Pairs that do not reach one another."""
-        self.is_busy = is_busy
+        self.operations = operations
         self.slowest_seconds = 0.01
 
     def delay_seconds(self) -> float:
@@ -235,38 +236,27 @@ class Node:
         now_seconds = asyncio.get_running_loop().time
         self.numbers = PeerNumbers()
         self._handler: Any = None
-        self._withdraws: Callable[[], None] = lambda: None
-        reactions = Reactions(self._changed, log.begin_generation, self._stood_still)
+        reactions = Reactions(self._changed, log.begin_generation, log.contest_all)
         self.members = Membership(self.name, self, self._connect, WINDOW_SECONDS, now_seconds, reactions)
         self.asking = Asking(log, self.members, self.numbers, now_seconds, 30.0, self.spawn, report)
         self.holding = Holding(self.name, self.members.holders, self.numbers, now_seconds, self.spawn)
         self.elsewhere = ReadersElsewhere(self, proxies_count=lambda: True)
         self.elsewhere.ask(self.holding)
         self.readers = ReaderRegister(lambda _: False, elsewhere=self.elsewhere)
-        self.held_here = HeldHere(self.readers, self.holding, self.numbers, self.members.quiet, now_seconds, self.spawn)
+        self.held_here = HeldHere(self.readers, self.holding, self.numbers, self.members.ended, now_seconds, self.spawn)
         network.nodes[self.name] = self
 
-    def follow(
-        self, handler: Any, catalog: Any, committer: Any, log: StatementLog, port: Any, joining: Joining
-    ) -> None:
+    def follow(self, handler: Any, committer: Committer, port: Any, joining: Joining) -> None:
         """The components that ask, and what they use of the server."""
         self.store_port = port
-
-        def withdraw() -> None:
-            log.withdraw()
-            catalog.withdraw(withdrawn())
-            committer.kick()
-
-        self._handler, self._withdraws = handler, withdraw
+        self._handler = handler
+        committer.reclaiming.ownership = self.asking
         joining.link(self.members, GatheringLinks(self.members, asyncio.get_running_loop().time, b"simulated"))
         self.gathering = joining.gathering
 
     def _changed(self) -> None:
         if self._handler is not None:
             self._handler.ask_others(self.asking if self.members.has_company else None)
-
-    def _stood_still(self) -> None:
-        self._withdraws()
 
     async def begin(self) -> None:
         await self.members.begin()
@@ -311,7 +301,7 @@ class Node:
         return or_are_proxies and not others <= but
 
     def _is_connected(self, node: Node) -> bool:
-        return node.is_alive or self._network.is_busy(node.store_port)
+        return node.is_alive or bool(self._network.operations(node.store_port))
 
     async def end_idle_transactions(self) -> int:
         """Joins of the simulation are single operations."""
@@ -320,9 +310,7 @@ class Node:
     async def activity(self, name: str) -> Activity:
         await asyncio.sleep(self._network.chance.random() * 0.02)
         node = self._network.nodes[name]
-        if not self._is_connected(node):
-            return Activity.ABSENT
-        return Activity.WORKS if self._network.is_busy(node.store_port) else Activity.IDLE
+        return Activity(self._is_connected(node), self._network.operations(node.store_port))
 
     async def _connect(self, host: str, port: int, has_tls: bool, name: str) -> Any:
         await asyncio.sleep(self._network.delay_seconds())

@@ -15,13 +15,14 @@ from catalog.bson import raw
 from catalog.bson.codec import decode, encode
 from catalog.commit.restart_dedup import NOTHING_UPDATE
 from catalog.commit.rows import digest_of, rows_in
-from catalog.errors import BackendUnavailable, CommandError
+from catalog.errors import BackendUnavailable, CommandError, Withheld
 from catalog.kernel import Measurement
 from catalog.namespaces import Granularity, Namespace, TimeseriesOptions, VirtualCollection
 from catalog.ports import (
     Acknowledgement,
     Applied,
     BulkOutcome,
+    MaySend,
     OnOutcome,
     PreparedJoin,
     Rejected,
@@ -50,6 +51,8 @@ class Faults:
     statement_error: float = 0.005
     stall: float = 0.003
     failed_read: float = 0.03
+    waits: float = 0.0
+    """Of commits that may wait, for a connection: nothing of the process is in progress meanwhile."""
 
     @classmethod
     def none(cls) -> Faults:
@@ -71,16 +74,21 @@ class Server:
         self.chance = chance
         self.auditor = auditor
         self.faults = Faults()
+        self.failed: Callable[[BaseException], None] = lambda error: None
+        """Called if the auditor finds that a command has done harm."""
         self.stalled_until = 0.0
         self.current: Stored | None = None
         self.commands = 0
         self.joins = 0
         self.scans = 0
+        self.withheld = 0
+        """Commits that were not sent because others might have executed a part of them."""
         self.deleted: set[bytes] = set()
         """Buckets that somebody deleted; see ``Port._send``."""
         self._incarnations = 0
-        self._sent: dict[asyncio.Task[None], object] = {}
-        """What was handed over and has not run, with its sender."""
+        self._handed_over = 0
+        self._sent: dict[asyncio.Task[None], tuple[int, object]] = {}
+        """What was handed over and has not run, with its number and its sender."""
 
     def create(self) -> VirtualCollection:
         """The collection comes into being, under a new identity."""
@@ -98,9 +106,9 @@ class Server:
                 self.auditor.removed(document)
         self.current = None
 
-    def is_busy(self, sender: object) -> bool:
-        """Whether something of this sender has yet to run."""
-        return any(each is sender for each in self._sent.values())
+    def operations(self, sender: object) -> frozenset[str]:
+        """What of this sender has yet to run, by number."""
+        return frozenset(str(number) for number, each in self._sent.values() if each is sender)
 
     def hand_over(self, work: Callable[[], None], delay_seconds: float, sender: object = None) -> None:
         """The command is on the server now; it runs whatever becomes of the connection."""
@@ -113,8 +121,14 @@ class Server:
             work()
 
         task = asyncio.get_running_loop().create_task(run())
-        self._sent[task] = sender
-        task.add_done_callback(self._sent.pop)
+        self._handed_over += 1
+        self._sent[task] = (self._handed_over, sender)
+        task.add_done_callback(self._ran)
+
+    def _ran(self, task: asyncio.Task[None]) -> None:
+        del self._sent[task]
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self.failed(error)
 
     async def settle(self) -> None:
         """Wait until every command that was handed over has run."""
@@ -207,9 +221,10 @@ class Port:
         documents: Sequence[bytes],
         write_concern: WriteConcern,
         deadline_seconds: float,
+        may_send: MaySend | None = None,
     ) -> BulkOutcome:
         ids = [raw.fields_of(document)[b"_id"][1:] for document in documents]
-        return await self._write(self._server.insert, collection, documents, ids, deadline_seconds)
+        return await self._write(self._server.insert, collection, documents, ids, deadline_seconds, may_send)
 
     async def update(
         self,
@@ -217,9 +232,10 @@ class Port:
         statements: Sequence[bytes],
         write_concern: WriteConcern,
         deadline_seconds: float,
+        may_send: MaySend | None = None,
     ) -> BulkOutcome:
         ids = [raw.fields_of(raw.fields_of(each)[b"q"], 1)[b"_id"][1:] for each in statements if each != NOTHING_UPDATE]
-        return await self._write(self._server.update, collection, statements, ids, deadline_seconds)
+        return await self._write(self._server.update, collection, statements, ids, deadline_seconds, may_send)
 
     async def _write(
         self,
@@ -228,13 +244,14 @@ class Port:
         statements: Sequence[bytes],
         ids: Sequence[bytes],
         deadline_seconds: float,
+        may_send: MaySend | None,
     ) -> BulkOutcome:
         """One commit of a bucket at a time, and one statement of a bucket in a command (W64)."""
         assert self._under_way.isdisjoint(ids), "two commits of one bucket at the same time"
         assert len(set(ids)) == len(ids), "one bucket twice in a command"
         self._under_way.update(ids)
         try:
-            return await self._send(execute, collection, statements, deadline_seconds)
+            return await self._send(execute, collection, statements, deadline_seconds, may_send)
         finally:
             self._under_way.difference_update(ids)
 
@@ -244,11 +261,17 @@ class Port:
         collection: VirtualCollection,
         statements: Sequence[bytes],
         deadline_seconds: float,
+        may_send: MaySend | None,
     ) -> BulkOutcome:
         server, chance, faults = self._server, self._server.chance, self._server.faults
         loop = asyncio.get_running_loop()
         server.commands += 1
         await asyncio.sleep(chance.random() * 0.01)
+        if may_send is not None and chance.random() < faults.waits:
+            await asyncio.sleep(max(min(deadline_seconds - loop.time(), chance.choice((0.5, 5.0, 25.0))), 0))
+        if may_send is not None and not may_send():
+            server.withheld += 1
+            return Rejected(Withheld())
         lot = chance.random()
         if (lot := lot - faults.refused) < 0:
             await asyncio.sleep(max(min(deadline_seconds, loop.time() + chance.choice((0, 1, 60))) - loop.time(), 0))

@@ -16,9 +16,10 @@ from tests.simulation.world import Plan, World
 
 SEEDS = 2
 SEEDS_WITH_READERS = 2
+"""These take longer."""
 SEEDS_OF_GATHERING = 6
 """By seed, none to some tens of buckets are absorbed."""
-"""These take longer."""
+SEEDS_OF_WAITS = 8
 FIRST_SEED = int(os.environ.get("TSPROXY_SIMULATION_SEED", "0"))
 ONE_SEED = "TSPROXY_SIMULATION_SEED" in os.environ
 
@@ -95,3 +96,25 @@ def test_buckets_of_several_proxies_become_one(scale: float) -> None:
         absorbed += sum(node.gathering.absorbed for node in world.network.nodes.values())
     assert ONE_SEED or absorbed > 20
     assert ONE_SEED or scans > 10
+
+
+@pytest.mark.timeout(3600)
+def test_statements_that_wait_while_links_are_cut_are_executed_once(scale: float) -> None:
+    """A process that waits for a connection, or pursues a commit, may lose its sessions to others meanwhile."""
+    reclaimed = 0
+    for seed in range(FIRST_SEED, FIRST_SEED + (1 if ONE_SEED else max(4, int(SEEDS_OF_WAITS * scale)))):
+        chance = random.Random(seed)
+        lossy = Faults.none() if chance.random() < 0.2 else Faults(stall=0, late=0, failed_read=0)
+        faults = replace(lossy, waits=chance.choice((0.02, 0.1)))
+        drawn = replace(
+            plan(seed), faults=faults, cuts=True, restarts=seed % 3 == 0, restart_pauses_seconds=(5, 20, 60)
+        )
+        world = World(seed, replace(drawn, writers=8, inserts_each=60, series=4))
+        try:
+            world.run()
+        except BaseException as error:
+            command = ".venv/bin/python -m pytest tests/simulation/test_linked.py -k wait"
+            error.add_note(f"replay: TSPROXY_SIMULATION_SEED={seed} {command}")
+            raise
+        reclaimed += world.server.withheld
+    assert ONE_SEED or reclaimed > 10

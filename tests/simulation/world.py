@@ -204,8 +204,7 @@ class Process:
             slices=Slices(itertools.count().__next__),
         )
         if self.node is not None:
-            self.node.follow(self.handler, self.catalog, self.committer, statements, port, self.joining)
-            self.committer.check_before_rounds(self.node.members.check)
+            self.node.follow(self.handler, self.committer, port, self.joining)
         self.alive = True
         # Every process makes the server stall once in a while, for all of them.
         self._longest_wait_seconds = plan.proxies * LONGEST_WAIT_SECONDS
@@ -244,6 +243,7 @@ class Process:
         committer = self.committer
         committer._tasks.spawn = lambda work: work.close()  # type: ignore[method-assign]
         committer.kick = lambda: None  # type: ignore[method-assign]
+        committer._outcomes._wake = lambda: None
         await self.port.kill()
         while committer._tasks or committer._pursuit:
             tasks = sorted(committer._tasks, key=lambda task: int(task.get_name().rpartition("-")[2]))
@@ -307,8 +307,9 @@ class World:
         self.auditor = Auditor(self.plan.max_count, HOUR_MS)
         self.server = Server(self.chance, self.auditor)
         self.server.faults = self.plan.faults
+        self.server.failed = self._fail
         self.failures: list[BaseException] = []
-        self.network = Network(self.chance, self.server.is_busy) if self.plan.linked else None
+        self.network = Network(self.chance, self.server.operations) if self.plan.linked else None
         self._numbers = 0
         self._processes = 0
         self._lull = asyncio.Barrier(self.plan.writers)
@@ -316,12 +317,20 @@ class World:
     def run(self) -> int:
         """Runs to the end; returns the number of steps."""
         self.loop.set_exception_handler(self._unhandled)
+        self._run = self.loop.create_task(self._main())
         try:
-            self.loop.run_until_complete(self._main())
+            self.loop.run_until_complete(self._run)
+        except asyncio.CancelledError:
+            raise self.failures[0] from None
         finally:
             self.loop.run_until_complete(self.loop.shutdown_asyncgens())
             self.loop.close()
         return self.loop.steps
+
+    def _fail(self, error: BaseException) -> None:
+        """What follows would only hide it."""
+        self.failures.append(error)
+        self._run.cancel()
 
     def _unhandled(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
         error = context.get("exception") or AssertionError(context["message"])
@@ -521,7 +530,12 @@ class World:
                 await self.server.settle()
             process = self._start(place)
             if process.node is not None:
-                await process.node.begin()
+                try:
+                    await process.node.begin()
+                except asyncio.CancelledError:
+                    # Nobody else knows of it.
+                    await process.kill()
+                    raise
             self.processes[place] = process
 
     async def _cut(self) -> None:

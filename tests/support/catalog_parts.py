@@ -13,7 +13,7 @@ from catalog.buckets.open_bucket import CollectionBuckets
 from catalog.buckets.write_batch import CombineKey, DoubtfulWriter, WriteBatch
 from catalog.catalog import BucketCatalog, CatalogOptions
 from catalog.commit.rows import digest_of, rows_in
-from catalog.errors import CommandError
+from catalog.errors import CommandError, Withheld
 from catalog.identity import NOBODY
 from catalog.kernel import Limits, Measurement, parse_measurement
 from catalog.namespaces import Granularity, Namespace, TimeseriesOptions, VirtualCollection
@@ -26,8 +26,10 @@ from catalog.ports import (
     Confirmed,
     Found,
     IdSource,
+    MaySend,
     OnOutcome,
     PreparedJoin,
+    Rejected,
     Span,
     WriteConcern,
 )
@@ -261,7 +263,10 @@ class ScriptedStore:
         documents: Sequence[bytes],
         write_concern: WriteConcern,
         deadline_seconds: float,
+        may_send: MaySend | None = None,
     ) -> BulkOutcome:
+        if may_send is not None and not may_send():
+            return Rejected(Withheld())
         return self._answer("insert", documents, write_concern)
 
     async def update(
@@ -270,7 +275,10 @@ class ScriptedStore:
         statements: Sequence[bytes],
         write_concern: WriteConcern,
         deadline_seconds: float,
+        may_send: MaySend | None = None,
     ) -> BulkOutcome:
+        if may_send is not None and not may_send():
+            return Rejected(Withheld())
         return self._answer("update", statements, write_concern)
 
     def _answer(self, name: str, statements: Sequence[bytes], write_concern: WriteConcern) -> BulkOutcome:

@@ -8,7 +8,7 @@ from typing import Any
 
 from catalog.commit.committer import Committer, CommitterOptions
 from catalog.namespaces import VirtualCollection
-from catalog.ports import Applied, BulkOutcome, WriteConcern
+from catalog.ports import Applied, BulkOutcome, MaySend, WriteConcern
 from tests.support.catalog_parts import ACKNOWLEDGED, KEY, CatalogBench, RememberingWriter, ScriptedStore
 
 
@@ -77,6 +77,7 @@ class HeldStore(ScriptedStore):
         documents: Sequence[bytes],
         write_concern: WriteConcern,
         deadline_seconds: float,
+        may_send: MaySend | None = None,
     ) -> BulkOutcome:
         self.sent.append(("insert", list(documents), write_concern))
         await self.gate.wait()

@@ -6,8 +6,9 @@ import asyncio
 from collections.abc import Sequence
 from typing import Any
 
+from catalog.errors import Withheld
 from catalog.namespaces import VirtualCollection
-from catalog.ports import Acknowledgement, Applied, BulkOutcome, WriteConcern
+from catalog.ports import Acknowledgement, Applied, BulkOutcome, MaySend, Rejected, WriteConcern
 
 
 class NativeStoreDouble:
@@ -40,9 +41,12 @@ class NativeStoreDouble:
         write_concern: WriteConcern,
         number: int | None,
         deadline_seconds: float,
+        may_send: MaySend | None = None,
         *,
         ordered: bool,
     ) -> BulkOutcome:
+        if may_send is not None and not may_send():
+            return Rejected(Withheld())
         self.sent.append(list(documents))
         self.ordered.append(ordered)
         self.numbers.append(number)

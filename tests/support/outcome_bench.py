@@ -5,11 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 from catalog.bson.codec import decode, encode
-from catalog.commit.commit_outcome import Commit, CommitOutcomes
+from catalog.commit.commit_outcome import CommitOutcomes
 from catalog.commit.round import PreparedWrite
+from catalog.commit.sending import Commit
 from catalog.errors import BackendUnavailable, CommandError
 from catalog.ports import Applied, Unknown, WriteConcern
 from tests.support.catalog_parts import ACKNOWLEDGED, CatalogBench, RememberingWriter, ScriptedStore, measurement
+from tests.support.ownership import not_shared
 
 LOST = Unknown(BackendUnavailable("connection reset"))
 NONE_MATCHED = Applied(0, {}, ACKNOWLEDGED)
@@ -24,7 +26,10 @@ class OutcomeBench(CatalogBench):
         super().__init__(**options)
         self.store = ScriptedStore(*answers)
         self.woken = 0
-        self.outcomes = CommitOutcomes(self.catalog, self.store, self.clock, PATIENCE_SECONDS, self._wake)
+        self.reclaiming = not_shared()
+        self.outcomes = CommitOutcomes(
+            self.catalog, self.store, self.clock, PATIENCE_SECONDS, self.reclaiming, self._wake
+        )
         self.writers: list[RememberingWriter] = []
 
     def _wake(self) -> None:
@@ -48,9 +53,12 @@ class OutcomeBench(CatalogBench):
     def stored(self, batch: Any, meta: object) -> bytes:
         return bytes(batch.bucket.state.bucket_id)
 
-    async def commit_writes(self, *writes: PreparedWrite) -> None:
+    def commit_of(self, *writes: PreparedWrite) -> Commit:
         now = self.clock.now
-        await self.outcomes.commit(Commit(self.virtual, WriteConcern(), writes, now, now + PATIENCE_SECONDS))
+        return Commit(self.virtual, WriteConcern(), writes, now, now + PATIENCE_SECONDS)
+
+    async def commit_writes(self, *writes: PreparedWrite) -> None:
+        await self.outcomes.commit(self.commit_of(*writes))
 
     @property
     def codes(self) -> list[dict[int, int | None]]:

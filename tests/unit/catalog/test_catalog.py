@@ -452,27 +452,3 @@ def test_a_part_that_is_under_way_when_its_collection_is_dropped_counts_once() -
     (left,) = bench.catalog.growth.parted
     assert left.parts is not None
     assert bench.catalog.growth.unjoined == left.parts.stored - 1 == 1
-
-
-@pytest.mark.parametrize("reopening", [False, True])
-def test_w102_what_was_withdrawn_is_not_written_and_the_rest_is(reopening: bool) -> None:
-    """In a batch, behind a prepared one, and while it waits for a look-up."""
-
-    class Withdrawn(RememberingWriter):
-        is_withdrawn = False
-
-    bench = CatalogBench(reopening=reopening)
-    writers = [RememberingWriter() if number % 2 else Withdrawn() for number in range(6)]
-    for number, writer in enumerate(writers):
-        bench.catalog.place(bench.buckets, measurement(number), writer, 0, KEY)
-    for writer in writers[::2]:
-        writer.is_withdrawn = True  # type: ignore[attr-defined]
-    bench.catalog.withdraw(CommandError(89, "withdrawn"))
-    assert [list(writer.codes.values()) for writer in writers] == [[89], [], [89], [], [89], []]
-    if reopening:
-        bench.catalog.opened(bench.buckets, None)
-    for batch in filter(WriteBatch.claim, bench.catalog.take_unclaimed()):
-        assert len(batch.measurements) == 3
-        assert bench.catalog.prepare(batch) is not None
-        bench.catalog.finish([batch], ACKNOWLEDGED)
-    assert [list(writer.codes.values()) for writer in writers] == [[89], [None], [89], [None], [89], [None]]

@@ -90,15 +90,12 @@ def test_unwritten_measurements_are_kept_for_those_who_sent_them_again() -> None
     assert back.codes == {0: None}
 
 
-def test_w102_withdrawn_writers_leave_a_batch() -> None:
-    class Withdrawn(RememberingWriter):
-        is_withdrawn = True
-
+def test_w102_writers_that_have_their_results_leave_a_batch() -> None:
     bench = CatalogBench()
-    stays, goes = RememberingWriter(), Withdrawn()
+    stays, goes = RememberingWriter(), RememberingWriter()
     (batch,) = bench.stage(measurement(1), writer=stays)
     bench.stage(measurement(2), writer=goes)
-    assert batch.withdraw() == [goes]
-    assert batch.withdraw() == []
+    batch.leave({goes})
+    assert [writer for _, writer, _ in batch.rows()] == [stays]
     batch.settle(None, ACKNOWLEDGED)
     assert (list(stays.codes.values()), goes.codes) == ([None], {})

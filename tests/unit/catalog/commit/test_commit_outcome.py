@@ -9,8 +9,8 @@ from bson import ObjectId
 
 from catalog.bson.codec import decode, encode
 from catalog.buckets.write_batch import BatchState
-from catalog.commit.commit_outcome import Commit
 from catalog.commit.round import PreparedWrite
+from catalog.commit.sending import Commit
 from catalog.commit.statements import Statement, StatementLog
 from catalog.commit.written import is_written
 from catalog.errors import BackendUnavailable, CommandError
@@ -151,7 +151,7 @@ async def test_repeated_statement_that_fails_may_have_been_written_by_its_first_
     await bench.commit_writes(write, written)
     assert bench.codes == [{0: None}]
     assert writer.codes == {0: 121}
-    assert statement.number in statement._transaction.lost
+    assert statement.number in statement.transaction.lost
 
 
 @pytest.mark.parametrize("knows", ["new incarnation", "nothing", "other fields", "cannot be asked"])

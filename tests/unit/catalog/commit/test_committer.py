@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from catalog.commit.commit_outcome import Commit
 from catalog.commit.round import RoundLimits
+from catalog.commit.sending import Commit
 from catalog.commit.statements import Statement, StatementLog
 from catalog.errors import BackendUnavailable, CommandError
 from catalog.identity import NOBODY
@@ -309,11 +309,3 @@ async def test_a_stop_sleeps_while_writes_linger() -> None:
     assert await bench.committer.drain(5)
     assert time.process_time() - used_seconds < 0.15
     assert writer.codes == {0: None}
-
-
-async def test_before_a_round_takes_batches_others_may_have_a_say() -> None:
-    called: list[int] = []
-    bench = CommitterBench(before_round=lambda: called.append(bench.committer.batches_ready))
-    bench.insert(measurement(1))
-    await bench.rest()
-    assert called[0] == 1

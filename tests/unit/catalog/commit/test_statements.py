@@ -2,50 +2,17 @@
 
 from __future__ import annotations
 
-import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+import math
 
-from catalog.commit.statements import RUN_BYTES, SESSION_BYTES, NumberSet, Statement, StatementLog
+import pytest
+
+from catalog.commit.statements import RUN_BYTES, SESSION_BYTES, Statement, StatementLog
 from catalog.errors import CommandError
 from catalog.identity import NOBODY
 from catalog.ports import Acknowledgement
 from tests.support.catalog_parts import ACKNOWLEDGED, Later, RememberingWriter
 
 LOST = CommandError(6, "the outcome is unknown")
-
-
-@given(st.lists(st.integers(0, 30)))
-def test_number_set_holds_what_was_added(numbers: list[int]) -> None:
-    kept = NumberSet()
-    for number in numbers:
-        kept.add(number)
-    assert [number for number in range(-1, 32) if number in kept] == sorted(set(numbers))
-    assert kept.runs == sum(1 for number in set(numbers) if number - 1 not in set(numbers))
-
-
-def test_a_bulk_insert_costs_one_run_whatever_the_order_of_its_commits() -> None:
-    kept = NumberSet()
-    for number in [*range(0, 1000, 2), *range(1, 1000, 2)]:
-        kept.add(number)
-    assert kept.runs == 1
-
-
-@given(st.lists(st.tuples(st.integers(0, 30), st.integers(0, 30))))
-def test_a_set_of_numbers_takes_whole_runs(runs: list[tuple[int, int]]) -> None:
-    kept, numbers = NumberSet(), set[int]()
-    for start, end in runs:
-        kept.add_run(start, end)
-        numbers.update(range(start, end))
-    assert [number for number in range(32) if number in kept] == sorted(numbers)
-    assert kept.runs == sum(number - 1 not in numbers for number in numbers)
-
-
-def test_a_long_run_is_added_at_once() -> None:
-    kept = NumberSet()
-    kept.add(7)
-    kept.add_run(0, 2**31)
-    assert kept.spans() == [(0, 2**31)]
 
 
 def test_all_who_ask_hear_the_outcome_under_their_own_index() -> None:
@@ -234,11 +201,11 @@ def test_a_session_belongs_to_who_took_its_latest_number() -> None:
     transaction = log.transaction(client, 5)
     assert log.belongs(client, 5)
     assert log.belongs(client, 9)
-    transaction.generation = -1  # given away
+    transaction.give_away()
     assert not log.belongs(client, 5)
     assert not log.belongs(client, 6)
     assert log.belongs(client, 4)  # refused, whoever has the session
-    transaction.take(sought=False)
+    transaction.take(1.0, sought=False)
     assert log.belongs(client, 6)
     log.begin_generation()
     assert not log.belongs(client, 6)
@@ -262,20 +229,56 @@ def test_what_another_process_knows_is_added() -> None:
     assert transaction.is_sought
 
 
-def test_statements_under_way_are_withdrawn_and_may_be_sent_again() -> None:
-    """W102"""
+def test_w102_what_is_in_progress_is_contested_until_it_is_over() -> None:
     log = StatementLog()
-    staged, done, staging = (log.transaction((each, NOBODY), 1) for each in (b"a", b"b", b"c"))
-    statement = Statement(staged, 0)
-    staging.commands = 1
-    log.withdraw()
-    assert statement.is_withdrawn
-    assert [each.is_withdrawn for each in (staged, done, staging)] == [True, False, True]
-    assert not log.belongs((b"b", NOBODY), 2)
-    with pytest.raises(CommandError) as refused:
-        staging.check()
-    assert "RetryableWriteError" in refused.value.labels
-    done.check()
-    staged.take(sought=False)
-    staged.check()
-    assert not statement.is_withdrawn
+    waiting, done, forgotten = (log.transaction((each, NOBODY), 1) for each in (b"a", b"b", b"c"))
+    statements = [Statement(waiting, 0), Statement(done, 0), Statement(forgotten, 0)]
+    statements[1].settle((0,), None, None)
+    log.transaction((b"c", NOBODY), 2)
+    log.begin_generation()
+    log.contest_all(10.0)
+    log.contest_all(20.0)
+    assert [each.is_contested for each in statements] == [True, False, True]
+    assert [each.contested_at_seconds for each in statements] == [10.0, math.inf, 10.0]
+    assert log.contested == 2
+    statements[0].settle((0,), None, None)
+    log.concede(statements[2])
+    assert not any(each.is_contested for each in statements)
+    assert log.contested == 0
+
+
+def test_w102_what_was_taken_lately_is_not_contested() -> None:
+    log = StatementLog()
+    old, new = (log.transaction((each, NOBODY), 1) for each in (b"a", b"b"))
+    old.take(5.0, sought=False)
+    new.take(9.0, sought=True)
+    statements = [Statement(old, 0), Statement(new, 0)]
+    log.contest_all(10.0, 9.0)
+    assert [each.is_contested for each in statements] == [True, False]
+
+
+def test_w102_what_is_staged_after_the_session_was_lost_is_contested() -> None:
+    """A large insert is staged in steps; its session may be lost, and taken again, between them."""
+    log = StatementLog()
+    transaction = log.transaction((b"a", NOBODY), 1)
+    transaction.commands = 1
+    log.begin_generation()
+    assert Statement(transaction, 0).is_contested
+    transaction.take(1.0, sought=True)
+    assert Statement(transaction, 1).is_contested
+    transaction.commands = 0
+    transaction.take(1.0, sought=True)
+    assert not Statement(transaction, 2).is_contested
+    assert log.contested == 2
+
+
+def test_what_is_over_is_not_kept() -> None:
+    log = StatementLog()
+    transaction = log.transaction((b"a", NOBODY), 1)
+    statements = [Statement(transaction, number) for number in range(3)]
+    assert list(log.active) == [transaction]
+    for statement in statements[:2]:
+        statement.settle((0,), None, None)
+    assert list(log.active) == [transaction]
+    statements[2].lose(CommandError(6, "lost"))
+    assert not log.active

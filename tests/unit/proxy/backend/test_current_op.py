@@ -194,22 +194,23 @@ def test_what_is_told_of_the_listener_is_read_again(text: str, told: tuple[int, 
     assert listener_in(text) == told
 
 
-async def test_a_process_is_absent_idle_or_works(alone: tuple[MongodProcess, CurrentOperations]) -> None:
+async def test_the_operations_of_a_process_are_told_by_number(alone: tuple[MongodProcess, CurrentOperations]) -> None:
     """The driver's monitoring, which always waits for an answer, is no work."""
     server, others = alone
-    assert await others.activity("tsproxy 1") is Activity.ABSENT
+    assert await others.activity("tsproxy 1") == Activity(is_connected=False)
     with pymongo.MongoClient[dict[str, Any]](server.uri, appname="tsproxy 1", heartbeatFrequencyMS=500) as other:
         other.d.plain.insert_many([{"n": number} for number in range(10)])
-        assert await others.activity("tsproxy 1") is Activity.IDLE
+        assert await others.activity("tsproxy 1") == Activity(is_connected=True)
         slow = threading.Thread(target=lambda: list(other.d.plain.find({"$where": "sleep(200) || true"})))
         slow.start()
-        seen = set()
+        seen = set[str]()
         while slow.is_alive():
-            seen.add(await others.activity("tsproxy 1"))
+            seen |= (await others.activity("tsproxy 1")).operations
             await asyncio.sleep(0.01)
         slow.join()
-        assert Activity.WORKS in seen
-    assert await others.activity("tsproxy 2") is Activity.ABSENT
+        assert len(seen) == 1
+        assert await others.activity("tsproxy 1") == Activity(is_connected=True)
+    assert await others.activity("tsproxy 2") == Activity(is_connected=False)
 
 
 async def test_a_process_that_was_killed_in_a_transaction_is_gone_and_its_transaction_is_ended(
@@ -234,10 +235,10 @@ async def test_a_process_that_was_killed_in_a_transaction_is_gone_and_its_transa
             if "TransientTransactionError" not in reply.get("errorLabels", ()):
                 break
         assert reply.get("n") == 1, reply
-        assert await others.activity(victim) is Activity.IDLE
+        assert await others.activity(victim) == Activity(is_connected=True)
     while victim in {each.name for each in await others.proxies()}:  # noqa: ASYNC110 - the server tells nobody
         await asyncio.sleep(0.02)
-    assert await others.activity(victim) is Activity.ABSENT
+    assert await others.activity(victim) == Activity(is_connected=False)
     assert await others.end_idle_transactions(30.0) == 0
     assert await others.end_idle_transactions(0.0) >= 1
     database.plain.update_one({"_id": 1}, {"$set": {"x": 1}})

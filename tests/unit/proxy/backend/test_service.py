@@ -12,7 +12,7 @@ import bson
 import pytest
 import uvloop
 
-from catalog.errors import BackendUnavailable
+from catalog.errors import BackendUnavailable, Withheld
 from proxy.backend.service import Deadlines, OnAnswered, ServicePool
 from proxy.backend.service_connection import LostAfterSending, NotSent, ServiceAnswer, ServiceConnection
 from tests.support.fail_points import failing
@@ -79,6 +79,27 @@ def test_response_times_are_finer_than_the_clock_of_the_loop(mongod: MongodProce
         heard = runner.run(response_times())
     thousandths = [seconds * 1_000 for seconds in heard]
     assert [ms for ms in thousandths if abs(ms - round(ms)) < 1e-6] == []
+
+
+async def test_what_may_not_be_sent_any_more_once_there_is_a_connection_is_not_sent(mongod: MongodProcess) -> None:
+    pool = pool_to(mongod.port, size=1)
+    may_send = False
+    asked = 0
+
+    def may() -> bool:
+        nonlocal asked
+        asked += 1
+        return may_send
+
+    with pytest.raises(Withheld):
+        await pool.request(PING, within(10), may_send=may)
+    heard: list[ServiceAnswer] = []
+    # The place and the connection are free for others.
+    assert pool.begin(heard.append, PING, within(10), "", ())
+    may_send = True
+    assert bson.decode(await pool.request(PING, within(10), may_send=may))["ok"] == 1
+    assert asked == 2
+    pool.close()
 
 
 async def test_requests_side_by_side_each_get_their_own_answer(mongod: MongodProcess) -> None:

@@ -20,6 +20,7 @@ from tests.support.catalog_parts import KEY, ManualClock, RememberingWriter, vir
 from tests.support.committer_bench import Behind, LoopClock
 from tests.support.eventually import eventually
 from tests.support.native_store import NativeStoreDouble
+from tests.support.ownership import not_shared
 from tests.support.still_clock import clock_stands_still
 
 LOST = Unknown(BackendUnavailable("connection closed"))
@@ -34,7 +35,7 @@ class Bench:
         self.reported: list[BaseException] = []
         self.options = CommitterOptions(**options)
         self.coalescer = Coalescer(
-            self.store, LoopClock(), lambda: self.options, self.reported.append, Precedence(LoopClock())
+            self.store, LoopClock(), lambda: self.options, self.reported.append, Precedence(LoopClock()), not_shared()
         )
 
     def insert(self, *documents: bytes, key: CombineKey = KEY, writer: Any = None, is_bulk: bool = False) -> Any:
@@ -106,7 +107,13 @@ async def test_what_comes_while_rounds_are_in_progress_joins_the_next() -> None:
 async def test_more_documents_than_stay_whole_are_divided_among_rounds(documents: int, sent: list[int]) -> None:
     store, clock = NativeStoreDouble(), ManualClock()
     coalescer = Coalescer(
-        store, clock, CommitterOptions, lambda error: None, Precedence(clock), whole_documents=WHOLE_ALONE_DOCUMENTS
+        store,
+        clock,
+        CommitterOptions,
+        lambda error: None,
+        Precedence(clock),
+        not_shared(),
+        whole_documents=WHOLE_ALONE_DOCUMENTS,
     )
     store.gate.clear()
     for document in range(documents):
@@ -122,7 +129,7 @@ async def test_each_round_has_the_patience_of_its_oldest_document() -> None:
     """However long other documents have been ready before."""
     store, clock = NativeStoreDouble(), ManualClock()
     options = CommitterOptions(rounds_in_flight=1, limits=RoundLimits(statements=1))
-    coalescer = Coalescer(store, clock, lambda: options, lambda error: None, Precedence(clock))
+    coalescer = Coalescer(store, clock, lambda: options, lambda error: None, Precedence(clock), not_shared())
     began_seconds = clock.monotonic_seconds()
     store.gate.clear()
     for document in range(6):
@@ -355,45 +362,3 @@ async def test_a_stop_waits_for_what_lingers() -> None:
     writer = bench.insert(b"a")
     assert await bench.coalescer.drain(5)
     assert (bench.store.sent, writer.codes) == ([[b"a"]], {0: None})
-
-
-async def test_w102_statements_that_are_withdrawn_are_not_sent() -> None:
-    bench = Bench(rounds_in_flight=0)
-    withdrawn, other = RememberingWriter(), RememberingWriter()
-    transaction, waiting = statement(withdrawn)
-    bench.coalescer.add(virtual(), KEY, waiting, 0, b"1")
-    bench.coalescer.add(virtual(), KEY, other, 0, b"2")
-    transaction.is_withdrawn = True
-    bench.coalescer.withdraw(CommandError(89, "withdrawn"))
-    assert list(withdrawn.codes.values()) == [89]
-    assert other.codes == {}
-    assert bench.coalescer.documents_ready == 1
-
-
-async def test_w102_statements_that_are_withdrawn_are_not_sent_after_an_error_of_others() -> None:
-    bench = Bench(Applied(3, {0: IN_BUCKET}, Acknowledgement()))
-    bench.store.gate.clear()
-    writer, other = RememberingWriter(), RememberingWriter()
-    bench.insert(b"bad")
-    transaction, waiting = statement(writer)
-    bench.coalescer.add(virtual(), KEY, waiting, 0, b"1")
-    bench.coalescer.add(virtual(), KEY, other, 0, b"2")
-    await eventually(lambda: len(bench.store.sent) == 1)
-    transaction.is_withdrawn = True
-    bench.store.gate.set()
-    await bench.rest()
-    assert bench.store.sent[1:] == [[b"2"]]
-    assert (list(writer.codes.values()), other.codes) == ([89], {0: None})
-
-
-async def test_w102_nothing_is_sent_if_all_that_follows_is_withdrawn() -> None:
-    bench = Bench(Applied(2, {0: IN_BUCKET}, Acknowledgement()))
-    bench.store.gate.clear()
-    bench.insert(b"bad")
-    transaction, waiting = statement(RememberingWriter())
-    bench.coalescer.add(virtual(), KEY, waiting, 0, b"1")
-    await eventually(lambda: len(bench.store.sent) == 1)
-    transaction.is_withdrawn = True
-    bench.store.gate.set()
-    await bench.rest()
-    assert len(bench.store.sent) == 1

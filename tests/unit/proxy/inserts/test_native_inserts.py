@@ -219,7 +219,7 @@ def test_w102_what_was_only_asked_about_may_take_any_way() -> None:
 
 def test_w102_what_has_to_be_looked_up_goes_through_the_catalog() -> None:
     inserts = Inserts()
-    inserts.statements.transaction(CLIENT, 1).take(sought=True)
+    inserts.statements.transaction(CLIENT, 1).take(1.0, sought=True)
     assert inserts.takes(DOCUMENT, txn_number=1) == 0
     inserts.statements.transaction(CLIENT, 2).learn([], [], is_native=True, is_sought=True)
     assert inserts.takes(DOCUMENT, txn_number=2) == 1
@@ -229,7 +229,7 @@ def test_w102_what_has_to_be_looked_up_goes_through_the_catalog() -> None:
 def test_w102_what_has_to_be_looked_up_is_not_relayed_before(documents: tuple[bytes, ...]) -> None:
     """The backend has no record of what was stored in buckets, or coalesced."""
     inserts = Coalescing()
-    inserts.statements.transaction(CLIENT, 1).take(sought=True)
+    inserts.statements.transaction(CLIENT, 1).take(1.0, sought=True)
     assert inserts.takes(*documents, txn_number=1) == 0
     inserts.may_insert = False
     assert inserts.takes(*documents, txn_number=1) == len(documents)
@@ -248,5 +248,5 @@ def test_w102_who_has_tried_a_statement() -> None:
     assert [tried(CLIENT, number) for number in (3, 4, 5)] == [Tried.HERE, Tried.HERE, Tried.NOBODY]
     inserts.statements.transaction(CLIENT, 5).is_native = True
     assert [tried(CLIENT, number) for number in (4, 5)] == [Tried.HERE, Tried.BACKEND]
-    inserts.statements.transaction(CLIENT, 6).take(sought=True)
+    inserts.statements.transaction(CLIENT, 6).take(1.0, sought=True)
     assert tried(CLIENT, 6) is Tried.PERHAPS

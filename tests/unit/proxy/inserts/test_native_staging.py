@@ -23,6 +23,7 @@ from tests.support.catalog_parts import KEY, ManualClock, virtual
 from tests.support.committer_bench import LoopClock
 from tests.support.earlier_rows import EarlierRows
 from tests.support.native_store import NativeStoreDouble
+from tests.support.ownership import not_shared
 
 NO_TIME = bson.encode({"m": 1})
 
@@ -37,7 +38,7 @@ class Bench:
     def __init__(self, *stored: bytes, window_seconds: float = 0.0) -> None:
         self.store, self.rows = NativeStoreDouble(), EarlierRows(*stored)
         self.coalescer = Coalescer(
-            self.store, LoopClock(), CommitterOptions, lambda error: None, Precedence(LoopClock())
+            self.store, LoopClock(), CommitterOptions, lambda error: None, Precedence(LoopClock()), not_shared()
         )
         self.tasks: list[asyncio.Task[None]] = []
 

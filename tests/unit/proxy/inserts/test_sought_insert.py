@@ -105,7 +105,7 @@ async def test_w102_if_nobody_can_tell_nothing_is_executed() -> None:
 async def test_w102_a_session_that_was_taken_meanwhile_is_left_alone() -> None:
     bench = Bench(document(1), stored=(document(1),))
     bench.begin()
-    bench.log.withdraw()
+    bench.log.contest_all(1.0)
     told = await bench.end()
     assert isinstance(told, CommandError)
     assert told.code == 89

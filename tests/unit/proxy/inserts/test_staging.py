@@ -62,8 +62,6 @@ def test_what_a_look_up_says_about_a_statement() -> None:
     assert is_settled_by(found, 0, Statement(transaction, 1))
     assert 1 in transaction.written
     assert not is_settled_by(found, 1, Statement(transaction, 2))
-    transaction.is_withdrawn = True
-    assert is_settled_by(found, 1, Statement(transaction, 3))
     assert 2 not in transaction.written
 
 

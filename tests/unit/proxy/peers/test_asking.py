@@ -31,6 +31,7 @@ class Process:
         self.are_lately_gone = False
         self.is_doubtful = False
         self.waited_for: list[str] = []
+        self.are_quiet = True
         self.reported: list[BaseException] = []
         self.tasks: set[asyncio.Task[None]] = set()
         self.went_on: list[tuple[int, CommandError | None]] = []
@@ -54,8 +55,9 @@ class Process:
     def members(self) -> Sequence[Way]:
         return self.others
 
-    async def quiet(self, names: Sequence[str]) -> None:
+    async def quiet(self, names: Sequence[str]) -> bool:
         self.waited_for += names
+        return self.are_quiet
 
     def ask(self, number: int, then: Callable[[], None] = lambda: None) -> None:
         def go_on(error: CommandError | None) -> None:
@@ -180,6 +182,36 @@ async def test_statements_under_way_are_waited_for() -> None:
     transaction = two.log.transaction(CLIENT, 1)
     transaction.commands = 1
     assert two.asking.answer("a", [Question(CLIENT, 1)]) == [BUSY]
+
+
+async def test_who_executes_a_statement_gets_its_session_back_before_others() -> None:
+    """It cannot go on without the session, and the others cannot have the session before it has gone on."""
+    one, two = processes()
+    statement = two.begin(1)
+    one.ask(1)
+    await eventually(lambda: one.others[0].asked > 2)
+    two.log.begin_generation()
+    two.log.contest_all(0.0)
+    assert two.asking.is_contested()
+    assert await two.asked(1) is None
+    assert not two.asking.concerns(CLIENT, 1)
+    assert one.went_on == []
+    statement.settle((0,), None, None)
+    assert not two.asking.is_contested()
+    await eventually(lambda: one.went_on)
+    assert 0 in one.log.transaction(CLIENT, 1).written
+
+
+async def test_what_cannot_be_known_in_time_is_refused_retryably() -> None:
+    """What another process has sent to the backend is not over."""
+    one, two = Process("a"), Process("b", patience_seconds=0.05)
+    two.others = [Way(two, one)]
+    two.others[0].is_cut = True
+    two.are_quiet = False
+    error = await two.asked(1)
+    assert error is not None
+    assert "RetryableWriteError" in error.labels
+    assert two.log.latest(CLIENT) is None
 
 
 async def test_a_statement_that_does_not_end_is_refused_retryably() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine
 from typing import Any
 
 import pytest
@@ -55,8 +55,8 @@ class Process:
     def _now(self) -> float:
         return self.now_seconds + asyncio.get_running_loop().time()
 
-    async def _quiet(self, names: Sequence[str]) -> None:
-        self.quieted += names
+    async def _quiet(self, name: str) -> None:
+        self.quieted.append(name)
         await self.is_quiet.wait()
 
     def spawn(self, work: Coroutine[Any, Any, None]) -> None:

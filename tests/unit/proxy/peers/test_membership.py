@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Sequence
 from types import SimpleNamespace
 from typing import Any
@@ -15,8 +16,15 @@ from proxy.peers import membership as under_test
 from proxy.peers.frames import UNKNOWN, Answer, Question
 from proxy.peers.handshake import Introduction
 from proxy.peers.link import LinkLost
-from proxy.peers.membership import SESSION_LEASE_SECONDS, STANDSTILL_SECONDS, Membership, Reactions
+from proxy.peers.membership import (
+    CONTEST_SECONDS,
+    SESSION_LEASE_SECONDS,
+    STANDSTILL_SECONDS,
+    Membership,
+    Reactions,
+)
 from proxy.peers.places_told import MOST_BETWEEN_PINGS_SECONDS, STEADY_SECONDS, PlacesTold
+from proxy.peers.quietness import QUIET_LOOKS
 
 WINDOW_SECONDS = 120.0
 
@@ -65,10 +73,17 @@ class Bench:
             WINDOW_SECONDS,
             lambda: self.now_seconds,
             Reactions(
-                lapsed=lambda: self.events.append("lapsed"), stood_still=lambda: self.events.append("stood still")
+                lapsed=lambda: self.events.append("lapsed"),
+                contested=self._contested,
+                stood_still=lambda: self.events.append("stood still"),
             ),
             is_local=is_local,
         )
+
+    def _contested(self, now_seconds: float, taken_before_seconds: float) -> None:
+        assert now_seconds == self.now_seconds
+        is_all = taken_before_seconds == math.inf
+        self.events.append("contested" if is_all else f"contested {now_seconds - taken_before_seconds:.1f}")
 
     async def proxies(self) -> list[Proxy]:
         if self.blind:
@@ -229,12 +244,27 @@ async def test_a_process_that_was_not_heard_may_have_been_given_up() -> None:
     bench.events.clear()
     assert bench.members.is_uncertain()
     assert bench.members.is_uncertain()
-    assert bench.events == ["lapsed"]
+    assert bench.events == ["lapsed", "contested"]
     bench.members.heard(two)
     assert not bench.members.is_uncertain()
     bench.members.unlinked(two)
+    assert bench.events == ["lapsed", "contested"] * 2, "at once, because it may link again before anything is sent"
     assert bench.members.is_uncertain()
-    assert bench.events == ["lapsed", "lapsed"]
+    assert bench.events == ["lapsed", "contested"] * 2
+    # What is accepted meanwhile may be executed by the other one, too, soon after.
+    bench.pass_seconds(CONTEST_SECONDS)
+    assert bench.members.is_uncertain()
+    assert bench.members.is_uncertain()
+    assert bench.events[4:] == [f"contested {CONTEST_SECONDS:.1f}"]
+
+
+async def test_a_link_that_takes_the_place_of_another_may_hide_a_gap() -> None:
+    bench = Bench()
+    bench.members.linked(inbound())
+    assert bench.events == ["lapsed"]
+    bench.members.linked(inbound())
+    assert bench.events == ["lapsed", "lapsed", "contested", "lapsed"]
+    assert not bench.members.is_uncertain()
 
 
 async def test_a_standstill_is_noticed_by_whatever_comes_first() -> None:
@@ -246,7 +276,7 @@ async def test_a_standstill_is_noticed_by_whatever_comes_first() -> None:
         bench.now_seconds += STANDSTILL_SECONDS * 1.1
         getattr(bench.members, first)(*([two] if first == "heard" else []))
         bench.members.check()
-        assert bench.events[0] == "stood still"
+        assert bench.events[:3] == ["stood still", "lapsed", "contested"]
         assert bench.events.count("stood still") == 1
     bench = Bench()
     bench.now_seconds += 60
@@ -283,13 +313,36 @@ async def test_its_operations_are_waited_for() -> None:
     bench = Bench()
     bench.found = [TWO]
     await bench.members.begin()
-    bench.doing = [Activity.WORKS, Activity.IDLE, Activity.WORKS, *[Activity.IDLE] * 3, Activity.WORKS]
-    await bench.members.quiet(["tsproxy two"])
-    assert bench.doing == [Activity.WORKS]
-    bench.doing = [Activity.ABSENT]
+    works = Activity(True, frozenset({"1"}))
+    bench.doing = [works] * 5 + [Activity(is_connected=True)] * 2
+    assert await bench.members.ended("tsproxy two")
+    assert bench.doing == [Activity(is_connected=True)]
+    bench.doing = [Activity(is_connected=False)]
     bench.links[0].is_open = False
-    await bench.members.quiet(["tsproxy two"])
+    assert await bench.members.quiet(["tsproxy two"])
     assert not bench.members.members()
+
+
+async def test_what_a_process_sends_until_it_knows_that_it_was_given_up_counts() -> None:
+    bench = Bench()
+    bench.found = [TWO]
+    await bench.members.begin()
+    looks = 0
+
+    async def activity(name: str) -> Activity:
+        nonlocal looks
+        looks += 1
+        bench.now_seconds += 0.1
+        return Activity(is_connected=True)
+
+    bench.activity = activity  # type: ignore[method-assign]
+    assert await bench.members.quiet(["tsproxy two"])
+    assert looks >= SESSION_LEASE_SECONDS / 0.1, "it is linked until now"
+    bench.links[0].close()
+    bench.now_seconds += SESSION_LEASE_SECONDS
+    looks = 0
+    assert await bench.members.quiet(["tsproxy two"])
+    assert looks == QUIET_LOOKS
 
 
 async def test_without_the_privilege_the_process_says_so_once(caplog: pytest.LogCaptureFixture) -> None:

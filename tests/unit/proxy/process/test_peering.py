@@ -92,7 +92,7 @@ async def test_two_processes_link_ask_and_part(settings: Settings) -> None:
             async with asyncio.timeout(60):
                 while two.ingest.peer_statements.concerns(CLIENT, 6):
                     assert await two.asked(5) is None
-            assert one.committer.options.before_round is not None
+            assert one.committer.reclaiming.ownership is one.ingest.peer_statements
             samples = {each.name: each.value for metric in two.metrics.collect() for each in metric.samples}
             assert samples["tsproxy_peer_doubles_prevented_total"] == 1
             assert samples["tsproxy_peers_linked"] >= 1

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from opentelemetry.sdk.trace.sampling import ALWAYS_OFF, ALWAYS_ON, Sampler
 
-from catalog.commit.commit_outcome import Commit
 from catalog.commit.round import PreparedWrite
+from catalog.commit.sending import Commit
 from catalog.errors import CommandError
 from catalog.ports import Acknowledgement, Applied, BulkOutcome, Rejected, WriteConcern
 from proxy.request.command_spans import CommandSpans

@@ -1,0 +1,235 @@
+"""A commit with statements that others may have executed is not sent as it is (W102)."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pytest
+
+from catalog.buckets.write_batch import WriteBatch, Writer
+from catalog.commit.reclaiming import Contested, Reclaiming
+from catalog.commit.restart_dedup import RestartDedup
+from catalog.commit.round import PreparedWrite
+from catalog.commit.sending import Commit
+from catalog.commit.statements import Statement, StatementLog
+from catalog.errors import BackendUnavailable, CommandError
+from catalog.identity import NOBODY
+from catalog.ports import Rejected, WriteConcern
+from tests.support.catalog_parts import RememberingWriter, measurement
+from tests.support.outcome_bench import LOST, NONE_MATCHED, PATIENCE_SECONDS, OutcomeBench
+from tests.support.ownership import WINDOW_SECONDS, OwnershipDouble
+
+
+class Bench(OutcomeBench):
+    """With other processes."""
+
+    def __init__(self, *answers: Any) -> None:
+        super().__init__(*answers)
+        self.log = StatementLog()
+        self.ownership = OwnershipDouble(self.log)
+        self.tasks: list[asyncio.Task[None]] = []
+
+        def spawn(work: Any) -> None:
+            self.tasks.append(asyncio.get_running_loop().create_task(work))
+
+        # The committer's; it looks rows up in the same store.
+        dedup = RestartDedup(self.store, self.clock, WINDOW_SECONDS, 1.0, spawn)
+        self.reclaiming.__init__(dedup, WINDOW_SECONDS)  # type: ignore[misc]
+        assert isinstance(self.reclaiming, Reclaiming)
+        self.reclaiming.ownership = self.ownership
+        self.hears: dict[int, RememberingWriter] = {}
+
+    def statement(self, number: int) -> Statement:
+        statement = Statement(self.log.transaction((b"%d" % number, NOBODY), number), 0)
+        self.hears[number] = RememberingWriter()
+        statement.wait(self.hears[number], 0, 0.0)
+        return statement
+
+    def shared(self, *writers: Writer) -> PreparedWrite:
+        """One bucket with a row of each."""
+        for number, writer in enumerate(writers):
+            batches = self.stage(measurement(number), writer=writer)  # type: ignore[arg-type]
+        (batch,) = batches
+        batch.claim()
+        statement = self.catalog.prepare(batch)
+        assert statement is not None
+        return PreparedWrite(batch, statement)
+
+    def written(self, number: int) -> dict[int, int | None]:
+        return self.hears[number].codes
+
+
+def then(*steps: Callable[[], object], outcome: Any = LOST) -> Callable[[Sequence[bytes]], Any]:
+    """What happens while a command is in progress, and its outcome."""
+
+    def answer(_: Sequence[bytes]) -> Any:
+        for step in steps:
+            step()
+        return outcome
+
+    return answer
+
+
+async def test_what_is_not_contested_is_sent() -> None:
+    bench = Bench()
+    await bench.commit_writes(bench.shared(bench.statement(1)))
+    assert [name for name, _, _ in bench.store.sent] == ["insert"]
+    assert bench.ownership.asked == []
+    assert bench.written(1) == {0: None}
+
+
+async def test_what_is_contested_is_sent_once_it_is_this_process_s_again() -> None:
+    bench = Bench()
+    write = bench.shared(bench.statement(1), bench.statement(2))
+    bench.ownership.contest()
+    assert not bench.outcomes.begin(bench.commit_of(write), lambda outcome: None)
+    await bench.commit_writes(write)
+    assert sorted(bench.ownership.asked) == [1, 2]
+    assert len(bench.store.sent) == 1
+    assert bench.written(1) == bench.written(2) == {0: None}
+
+
+async def test_what_was_executed_elsewhere_is_left_out_and_the_rest_is_placed_again() -> None:
+    bench = Bench()
+    other = RememberingWriter()
+    write = bench.shared(bench.statement(1), bench.statement(2), other)
+    bench.ownership.contest()
+    bench.ownership.written[1] = (0, 1)
+    await bench.commit_writes(write)
+    assert bench.store.sent == []
+    assert bench.written(1) == {0: None}
+    (batch,) = filter(WriteBatch.claim, bench.catalog.take_unclaimed())
+    again = bench.catalog.prepare(batch)
+    assert again is not None
+    await bench.commit_writes(PreparedWrite(batch, again))
+    assert len(batch.measurements) == 2
+    assert bench.written(2) == other.codes == {0: None}
+
+
+async def test_what_cannot_be_had_back_fails_alone() -> None:
+    bench = Bench()
+    other = RememberingWriter()
+    write = bench.shared(bench.statement(1), other)
+    bench.ownership.contest()
+    bench.ownership.answers[1] = BackendUnavailable("busy", code=89)
+    await bench.commit_writes(write)
+    assert (bench.store.sent, bench.written(1), other.codes) == ([], {0: 89}, {})
+    (batch,) = filter(WriteBatch.claim, bench.catalog.take_unclaimed())
+    assert [writer for _, writer, _ in batch.rows()] == [other]
+
+
+async def test_what_is_contested_while_it_waits_for_a_connection_is_not_sent() -> None:
+    bench = Bench()
+    write = bench.shared(bench.statement(1))
+    insert = bench.store.insert
+
+    async def waits(*arguments: Any) -> Any:
+        if not bench.ownership.asked:
+            bench.ownership.contest()
+        return await insert(*arguments)
+
+    bench.store.insert = waits  # type: ignore[method-assign]
+    await bench.commit_writes(write)
+    assert bench.ownership.asked == [1]
+    assert len(bench.store.sent) == 1
+    assert bench.written(1) == {0: None}
+
+
+async def test_what_is_contested_all_the_time_fails_at_the_deadline() -> None:
+    bench = Bench()
+    write = bench.shared(bench.statement(1))
+
+    async def waits(*arguments: Any) -> Any:
+        bench.ownership.contest()
+        bench.clock.now += PATIENCE_SECONDS
+        return await insert(*arguments)
+
+    insert = bench.store.insert
+    bench.store.insert = waits  # type: ignore[method-assign]
+    await bench.commit_writes(write)
+    assert bench.store.sent == []
+    assert bench.written(1) == {0: 89}
+
+
+async def test_a_lost_reply_is_not_asked_for_again_before_the_session_is_back() -> None:
+    bench = Bench()
+    bench.store.answers.append(then(bench.ownership.contest))
+    write = bench.shared(bench.statement(1))
+    await bench.commit_writes(write)
+    assert bench.ownership.asked == [1]
+    assert len(bench.store.sent) == 2
+    assert bench.written(1) == {0: None}
+
+
+@pytest.mark.parametrize("is_stored", [False, True])
+async def test_after_a_lost_reply_what_was_executed_elsewhere_is_not_sent_again(is_stored: bool) -> None:
+    """The stored bucket tells what became of the first copy. If it is not there, it may still come."""
+    bench = Bench()
+    bench.store.answers.append(then(bench.ownership.contest))
+    other = RememberingWriter()
+    write = bench.shared(bench.statement(1), bench.statement(2), other)
+    bench.ownership.written[1] = (0, 1)
+    if is_stored:
+        bench.store.documents[write.batch.stored_id] = bench.as_stored(write)
+    await bench.commit_writes(write)
+    assert len(bench.store.sent) == 1
+    assert bench.written(1) == {0: None}
+    assert bench.written(2) == other.codes == {0: None if is_stored else 89}
+    assert bool(bench.log.transaction((b"2", NOBODY), 2).lost.runs) is not is_stored
+
+
+async def test_it_is_never_sent_again_after_that() -> None:
+    """Also if the stored bucket cannot be read at first."""
+    bench = Bench()
+    bench.store.answers.append(then(bench.ownership.contest))
+    write = bench.shared(bench.statement(1), bench.statement(2))
+    bench.ownership.written[1] = (0, 1)
+    bench.store.unreadable = BackendUnavailable("unreachable")
+    await bench.commit_writes(write)
+    assert len(bench.outcomes.doubts) == 1
+    await bench.outcomes.pursue(1.0)
+    assert len(bench.outcomes.doubts) == 1
+    bench.store.unreadable = None
+    await bench.outcomes.pursue(1.0)
+    assert bench.outcomes.doubts == {}
+    assert len(bench.store.sent) == 1
+    assert bench.log.transaction((b"2", NOBODY), 2).lost.runs == 1
+
+
+async def test_while_nobody_can_tell_a_lost_reply_stays_in_doubt() -> None:
+    bench = Bench()
+    bench.store.answers.append(then(bench.ownership.contest))
+    write = bench.shared(bench.statement(1))
+    bench.ownership.answers[1] = BackendUnavailable("busy", code=89)
+
+    def later() -> None:
+        bench.clock.now += PATIENCE_SECONDS / 2
+
+    bench.ownership.before_answer = later
+    await bench.commit_writes(write)
+    assert list(bench.outcomes.doubts) == [write.batch]
+    assert len(bench.store.sent) == 1
+    bench.ownership.answers.clear()
+    bench.store.answers.append(NONE_MATCHED)
+    bench.store.documents[write.batch.stored_id] = bench.as_stored(write)
+    await bench.outcomes.pursue(1.0)
+    assert bench.outcomes.doubts == {}
+    assert 0 in bench.log.transaction((b"1", NOBODY), 1).written
+
+
+async def test_an_outcome_that_cannot_be_had_is_told_to_the_store_s_caller() -> None:
+    bench = Bench()
+    write = bench.shared(bench.statement(1))
+    bench.ownership.contest()
+    bench.ownership.answers[1] = CommandError(225, "too old")
+    outcome = await bench.outcomes.commit(bench.commit_of(write))
+    assert isinstance(outcome, Rejected)
+    assert isinstance(outcome.error, Contested)
+    assert bench.written(1) == {0: 225}
+
+
+def test_a_commit_keeps_its_time() -> None:
+    commit = Commit(OutcomeBench().virtual, WriteConcern(), (), 1.0, 2.0)
+    assert (commit.until(9.0).since_seconds, commit.until(9.0).deadline_seconds) == (1.0, 9.0)
