@@ -6,6 +6,7 @@ from typing import Any
 
 from catalog.bson.codec import decode, encode
 from catalog.commit.commit_outcome import CommitOutcomes
+from catalog.commit.reclaiming import Reclaiming
 from catalog.commit.round import PreparedWrite
 from catalog.commit.sending import Commit
 from catalog.errors import BackendUnavailable, CommandError
@@ -26,11 +27,14 @@ class OutcomeBench(CatalogBench):
         super().__init__(**options)
         self.store = ScriptedStore(*answers)
         self.woken = 0
-        self.reclaiming = not_shared()
+        self.reclaiming = self._reclaiming()
         self.outcomes = CommitOutcomes(
             self.catalog, self.store, self.clock, PATIENCE_SECONDS, self.reclaiming, self._wake
         )
         self.writers: list[RememberingWriter] = []
+
+    def _reclaiming(self) -> Reclaiming:
+        return not_shared()
 
     def _wake(self) -> None:
         self.woken += 1

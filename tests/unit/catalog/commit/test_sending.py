@@ -26,20 +26,20 @@ class Bench(OutcomeBench):
     """With other processes."""
 
     def __init__(self, *answers: Any) -> None:
-        super().__init__(*answers)
         self.log = StatementLog()
         self.ownership = OwnershipDouble(self.log)
         self.tasks: list[asyncio.Task[None]] = []
-
-        def spawn(work: Any) -> None:
-            self.tasks.append(asyncio.get_running_loop().create_task(work))
-
-        # The committer's; it looks rows up in the same store.
-        dedup = RestartDedup(self.store, self.clock, WINDOW_SECONDS, 1.0, spawn)
-        self.reclaiming.__init__(dedup, WINDOW_SECONDS)  # type: ignore[misc]
-        assert isinstance(self.reclaiming, Reclaiming)
-        self.reclaiming.ownership = self.ownership
         self.hears: dict[int, RememberingWriter] = {}
+        super().__init__(*answers)
+
+    def _reclaiming(self) -> Reclaiming:
+        """As the committer's: rows are looked up in the same store."""
+        reclaiming = Reclaiming(RestartDedup(self.store, self.clock, WINDOW_SECONDS, 1.0, self._spawn), WINDOW_SECONDS)
+        reclaiming.ownership = self.ownership
+        return reclaiming
+
+    def _spawn(self, work: Any) -> None:
+        self.tasks.append(asyncio.get_running_loop().create_task(work))
 
     def statement(self, number: int) -> Statement:
         statement = Statement(self.log.transaction((b"%d" % number, NOBODY), number), 0)
