@@ -29,24 +29,28 @@ from tests.support.wire import op_msg
 SOME = 300
 MAJORITY = WriteConcern(w="majority", j=True)
 TIMESERIES = {"timeField": "t", "metaField": "m"}
+FAILOVERS = ["primary steps down", "primary is killed"]
 
 
 @pytest.fixture(scope="module")
 def three(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ReplicaSet]:
     nodes = ReplicaSet(tmp_path_factory.mktemp("three"))
     try:
-        yield nodes.start()
+        nodes.start()
+        with nodes.client() as client:
+            # While no election is in progress.
+            for fault in FAILOVERS:
+                client[fault.replace(" ", "_")].create_collection("c", timeseries=TIMESERIES)
+        yield nodes
     finally:
         nodes.remove()
 
 
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize("fault", ["primary steps down", "primary is killed"])
+@pytest.mark.parametrize("fault", FAILOVERS)
 async def test_failover_of_three_nodes(three: ReplicaSet, tmp_path: Path, fault: str) -> None:
     """What a majority acknowledged outlives its primary."""
     database = fault.replace(" ", "_")
-    with three.client() as client:
-        client[database].create_collection("c", timeseries=TIMESERIES)
     proxy = ProxyProcess(tmp_path / "proxy", three.uri, flags=FLAGS).start()
     try:
         fleet = Fleet(proxy.uri, database, erasers=1, movers=1, write_concern=MAJORITY)
