@@ -21,6 +21,7 @@ from collections.abc import Set as AbstractSet
 from functools import lru_cache
 from typing import Any, Final, NamedTuple
 
+from bson.errors import InvalidBSON
 from bson.regex import Regex
 
 from catalog.bson.codec import decode, encode
@@ -139,6 +140,11 @@ class CurrentOperations:
             return Activity(is_connected=False)
         return Activity(True, frozenset(str(each) for each in found[0]["operations"] if each is not None))
 
+    async def executes(self, sessions: Sequence[bytes]) -> bool:
+        """Whether the backend executes a command of one of these sessions, raw; raises ``CommandError``."""
+        ids = [each for session in sessions if (each := _id_of(session)) is not None]
+        return await self._any(_current_operations({}, {"active": True, "lsid.id": {"$in": ids}}))
+
     async def end_idle_transactions(self, least_seconds: float = MOST_IDLE_SECONDS) -> int:
         """End the transactions with which other processes do not go on; returns how many, raises ``CommandError``.
 
@@ -167,6 +173,13 @@ class CurrentOperations:
             message = MAY_NOT_ASK if code == UNAUTHORIZED else str(reply.get("errmsg", ""))
             raise CommandError(code, message)
         return reply
+
+
+def _id_of(session: bytes) -> Any:
+    try:
+        return decode(session).get("id")
+    except InvalidBSON:
+        return None
 
 
 def _host_of(client: str) -> str:

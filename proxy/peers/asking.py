@@ -13,7 +13,7 @@ the stored rows (``catalog.commit.restart_dedup``), after what it has sent to th
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
@@ -71,6 +71,10 @@ class Peers(Protocol):
 
     async def quiet(self, names: Sequence[str]) -> bool:
         """Wait, within a bound, until what these processes have sent to the backend is over; whether it is."""
+        ...
+
+    async def over(self, sessions: Sequence[bytes]) -> bool:
+        """Wait, within a bound, until the backend executes nothing of these sessions, raw; whether that is so."""
         ...
 
 
@@ -160,12 +164,15 @@ class Asking:
                 try:
                     await self._ask_all(asked)
                 except Exception as error:  # noqa: BLE001 - reported; nobody must wait for ever
-                    told = internal_error("asking other proxies", error)
-                    self._report(error)
-                    for pending in asked:
-                        self._end(pending, told)
+                    self._failed(asked, error)
         finally:
             self._is_running = False
+
+    def _failed(self, asked: Iterable[_Pending], error: Exception) -> None:
+        told = internal_error("asking other proxies", error)
+        self._report(error)
+        for pending in asked:
+            self._end(pending, told)
 
     async def _ask_all(self, asked: Sequence[_Pending]) -> None:
         members, generation = self._company.members(), self._log.generation
@@ -190,9 +197,10 @@ class Asking:
             pending.busy = frozenset(name for name, reply in said.items() if reply[place].told is Told.BUSY)
         if silent:
             self.numbers.unanswered += len(questions)
-            self._spawn(self._finish_when_quiet(answered, generation, silent))
+        if silent or self._company.are_lately_gone:
+            self._spawn(self._finish_when_over(answered, generation, silent))
         else:
-            self._finish(answered, generation, is_sought=self._company.are_lately_gone)
+            self._finish(answered, generation, is_sought=False)
 
     @staticmethod
     async def _answers_of(member: Member, questions: Sequence[Question]) -> list[Answer] | None:
@@ -201,10 +209,16 @@ class Asking:
         except LinkLost:
             return None
 
-    async def _finish_when_quiet(
+    async def _finish_when_over(
         self, answered: Sequence[tuple[_Pending, list[Answer]]], generation: int, silent: Sequence[str]
     ) -> None:
-        if await self._company.quiet(silent):
+        sessions = [pending.client[0] for pending, _ in answered]
+        try:
+            is_over = await self._company.quiet(silent) and await self._company.over(sessions)
+        except Exception as error:  # noqa: BLE001 - reported; nobody must wait for ever
+            self._failed((pending for pending, _ in answered), error)
+            return
+        if is_over:
             self._finish(answered, generation, is_sought=True)
             return
         for pending, _ in answered:

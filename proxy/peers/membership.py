@@ -27,7 +27,7 @@ from proxy.backend.current_op import MOST_PROXIES, Activity, Proxy
 from proxy.peers.link import Inbound, Link, LinkLost
 from proxy.peers.membership_times import MembershipTimes
 from proxy.peers.peer import ANSWER_SECONDS, Peer
-from proxy.peers.quietness import Quiet, until_quiet
+from proxy.peers.quietness import Quiet, until_over, until_quiet
 
 log = structlog.get_logger(__name__)
 
@@ -58,6 +58,10 @@ class PeerDirectory(Protocol):
 
     def activity(self, name: str) -> Awaitable[Activity]:
         """What the process with this name does; raises ``CommandError``."""
+        ...
+
+    def executes(self, sessions: Sequence[bytes]) -> Awaitable[bool]:
+        """Whether the backend executes a command of one of these sessions, raw; raises ``CommandError``."""
         ...
 
     def end_idle_transactions(self) -> Awaitable[int]:
@@ -171,6 +175,10 @@ class Membership:
 
     async def quiet(self, names: Sequence[str]) -> bool:
         return all(await asyncio.gather(*map(self._quiet, names)))
+
+    async def over(self, sessions: Sequence[bytes]) -> bool:
+        # Without the privilege, nothing is known of other processes either.
+        return bool(self.why_blind) or await until_over(lambda: self._others.executes(sessions), self._now_seconds)
 
     async def ended(self, name: str) -> bool:
         """As ``quiet``, for a process that has stopped on its own what it is waited for."""

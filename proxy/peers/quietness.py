@@ -2,6 +2,8 @@
 
 A process under load always has operations at the backend. So those that are found at first are waited for, not those
 that follow: once the process knows that it was given up, they are of no concern (``catalog.commit.reclaiming``).
+
+What it has relayed goes over its clients' connections, but the backend shows the session.
 """
 
 from __future__ import annotations
@@ -58,3 +60,17 @@ async def until_quiet(
                 return Quiet.QUIET
         await asyncio.sleep(QUIET_PAUSE_SECONDS)
     return Quiet.NOT_YET
+
+
+async def until_over(executes: Callable[[], Awaitable[bool]], now_seconds: Callable[[], float]) -> bool:
+    """Wait until the backend executes nothing more of some sessions, for ``QUIET_SECONDS`` at most; whether it does.
+
+    ``executes`` tells whether it does at the moment; raises ``CommandError``.
+    """
+    until_seconds = now_seconds() + QUIET_SECONDS
+    while now_seconds() < until_seconds:
+        with suppress(CommandError):
+            if not await executes():
+                return True
+        await asyncio.sleep(QUIET_PAUSE_SECONDS)
+    return False

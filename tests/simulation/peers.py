@@ -303,6 +303,10 @@ class Node:
     def _is_connected(self, node: Node) -> bool:
         return node.is_alive or bool(self._network.operations(node.store_port))
 
+    async def executes(self, sessions: Sequence[bytes]) -> bool:
+        """Nothing is relayed here."""
+        return False
+
     async def end_idle_transactions(self) -> int:
         """Joins of the simulation are single operations."""
         return 0

@@ -12,6 +12,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import bson
 import pymongo
 import pytest
 from bson import Binary, Int64
@@ -211,6 +212,24 @@ async def test_the_operations_of_a_process_are_told_by_number(alone: tuple[Mongo
         assert len(seen) == 1
         assert await others.activity("tsproxy 1") == Activity(is_connected=True)
     assert await others.activity("tsproxy 2") == Activity(is_connected=False)
+
+
+async def test_a_command_is_found_by_its_session(alone: tuple[MongodProcess, CurrentOperations]) -> None:
+    server, others = alone
+    one, other = (bson.encode({"id": Binary(uuid.uuid4().bytes, 4)}) for _ in range(2))
+    server.shared_client.d.plain.insert_one({"n": 1})
+    with RawClient(server.port) as client:
+        find = {"find": "plain", "filter": {"$where": "sleep(300) || true"}, "lsid": bson.decode(one), "$db": "d"}
+        slow = threading.Thread(target=lambda: client.run(find))
+        slow.start()
+        seen = set[bool]()
+        while slow.is_alive():
+            seen.add(await others.executes([other, one]))
+            assert not await others.executes([other])
+            await asyncio.sleep(0.01)
+        slow.join()
+    assert True in seen
+    assert not await others.executes([one, b"no document"])
 
 
 async def test_a_process_that_was_killed_in_a_transaction_is_gone_and_its_transaction_is_ended(

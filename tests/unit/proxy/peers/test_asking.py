@@ -31,7 +31,7 @@ class Process:
         self.are_lately_gone = False
         self.is_doubtful = False
         self.waited_for: list[str] = []
-        self.are_quiet = True
+        self.are_quiet = self.are_over = True
         self.reported: list[BaseException] = []
         self.tasks: set[asyncio.Task[None]] = set()
         self.went_on: list[tuple[int, CommandError | None]] = []
@@ -58,6 +58,10 @@ class Process:
     async def quiet(self, names: Sequence[str]) -> bool:
         self.waited_for += names
         return self.are_quiet
+
+    async def over(self, sessions: Sequence[bytes]) -> bool:
+        self.waited_for += [each.decode() for each in sessions]
+        return self.are_over
 
     def ask(self, number: int, then: Callable[[], None] = lambda: None) -> None:
         def go_on(error: CommandError | None) -> None:
@@ -202,12 +206,27 @@ async def test_who_executes_a_statement_gets_its_session_back_before_others() ->
     assert 0 in one.log.transaction(CLIENT, 1).written
 
 
-async def test_what_cannot_be_known_in_time_is_refused_retryably() -> None:
+async def test_an_internal_error_ends_all_that_wait() -> None:
+    _, two = processes()
+    two.others[0].is_cut = True
+
+    async def broken(sessions: Sequence[bytes]) -> bool:
+        raise ValueError("broken")
+
+    two.over = broken  # type: ignore[method-assign]
+    error = await two.asked(1)
+    assert error is not None
+    assert error.code == 1
+    assert [str(each) for each in two.reported] == ["broken"]
+
+
+@pytest.mark.parametrize("what", ["are_quiet", "are_over"])
+async def test_what_cannot_be_known_in_time_is_refused_retryably(what: str) -> None:
     """What another process has sent to the backend is not over."""
     one, two = Process("a"), Process("b", patience_seconds=0.05)
     two.others = [Way(two, one)]
     two.others[0].is_cut = True
-    two.are_quiet = False
+    setattr(two, what, False)
     error = await two.asked(1)
     assert error is not None
     assert "RetryableWriteError" in error.labels
@@ -279,7 +298,7 @@ async def test_who_cannot_be_asked_is_waited_for_and_looked_up() -> None:
     one, two, _ = processes(3)
     two.others[0].is_cut = True
     assert await two.asked(1) is None
-    assert two.waited_for == ["a"]
+    assert two.waited_for == ["a", "session"]
     assert two.log.transaction(CLIENT, 1).is_sought
     assert two.numbers.unanswered == 1
     assert one.log.latest(CLIENT) is None
@@ -289,6 +308,7 @@ async def test_while_others_have_gone_lately_all_is_looked_up() -> None:
     one = Process("a")
     one.are_lately_gone = True
     assert await one.asked(1) is None
+    assert one.waited_for == ["session"]
     assert one.log.transaction(CLIENT, 1).is_sought
     assert not one.asking.concerns(CLIENT, 2)
 

@@ -61,6 +61,7 @@ class Bench:
         self.found: list[Proxy] = []
         self.blind = False
         self.doing: list[Activity] = []
+        self.executed: list[bool] = []
         self.links: list[LinkDouble] = []
         self.reachable = True
         self.connects: list[tuple[str, int, bool, str]] = []
@@ -95,6 +96,9 @@ class Bench:
         if self.looks_for_idle == 1:
             raise CommandError(13, "not authorized")
         return 1
+
+    async def executes(self, sessions: Sequence[bytes]) -> bool:
+        return self.executed.pop()
 
     async def activity(self, name: str) -> Activity:
         return self.doing.pop(0) if len(self.doing) > 1 else self.doing[0]
@@ -321,6 +325,16 @@ async def test_its_operations_are_waited_for() -> None:
     bench.links[0].is_open = False
     assert await bench.members.quiet(["tsproxy two"])
     assert not bench.members.members()
+
+
+async def test_the_commands_of_sessions_are_waited_for_where_the_backend_shows_them() -> None:
+    bench = Bench()
+    bench.executed = [False, True, True]
+    assert await bench.members.over([b"session"])
+    assert bench.executed == []
+    bench.blind = True
+    await bench.members.begin()
+    assert await bench.members.over([b"session"])
 
 
 async def test_what_a_process_sends_until_it_knows_that_it_was_given_up_counts() -> None:

@@ -10,7 +10,7 @@ import pytest
 from catalog.errors import CommandError
 from proxy.backend.current_op import Activity
 from proxy.peers import quietness as under_test
-from proxy.peers.quietness import QUIET_LOOKS, QUIET_SECONDS, Quiet, until_quiet
+from proxy.peers.quietness import QUIET_LOOKS, QUIET_SECONDS, Quiet, until_over, until_quiet
 
 ABSENT = Activity(is_connected=False)
 
@@ -82,3 +82,21 @@ async def test_a_look_that_fails_is_no_look() -> None:
     backend = Backend(works(), CommandError(6, "unreachable"), works(), works(1), works())
     assert await backend.quiet() is Quiet.QUIET
     assert backend.looks == QUIET_LOOKS + 2
+
+
+async def test_commands_of_sessions_are_waited_for_to_their_end() -> None:
+    shown: list[bool | CommandError] = [True, CommandError(6, "unreachable"), True, False, True]
+    now_seconds = 100.0
+
+    async def executes() -> bool:
+        nonlocal now_seconds
+        now_seconds += 0.1
+        now = shown.pop(0) if len(shown) > 1 else shown[0]
+        if isinstance(now, CommandError):
+            raise now
+        return now
+
+    assert await until_over(executes, lambda: now_seconds)
+    assert shown == [True]
+    assert not await until_over(executes, lambda: now_seconds)
+    assert now_seconds >= 100.0 + QUIET_SECONDS
