@@ -14,9 +14,9 @@ from dataclasses import dataclass
 
 from catalog.buckets.write_batch import BatchState, WriteBatch
 from catalog.catalog import BucketCatalog
-from catalog.commit.reclaiming import Contested, Reclaiming
+from catalog.commit.reclaiming import Contested, Reclaiming, is_contested
 from catalog.commit.round import PreparedWrite
-from catalog.commit.sending import Commit, CommitSending
+from catalog.commit.sending import Commit, CommitSending, divided
 from catalog.commit.written import is_written, is_written_elsewhere
 from catalog.errors import NAMESPACE_NOT_FOUND, UUID_MISMATCH, BackendUnavailable, CommandError
 from catalog.namespaces import VirtualCollection
@@ -100,7 +100,10 @@ class CommitOutcomes:
 
         ``begun`` is the outcome of the first attempt, if that was made by ``begin``.
         """
-        outcome = await self._sending.send(commit) if begun is None else self._sending.noted(commit, begun)
+        if begun is None:
+            commit, outcome = await self._send(commit)
+        else:
+            outcome = self._sending.noted(commit, begun)
         resent = False
         if isinstance(outcome, Unknown):
             # A slow backend may have used up the time already, but resolving begins only now.
@@ -111,9 +114,22 @@ class CommitOutcomes:
                 self.give_up(commit, outcome.error)
                 return outcome
             resent = True
-            outcome = await self._sending.send(commit, resent=True)
-        await self._settle(commit, outcome, resent=resent)
+            commit, outcome = await self._send(commit, resent=True)
+        if commit.writes:
+            await self._settle(commit, outcome, resent=resent)
         return outcome
+
+    async def _send(self, commit: Commit, *, resent: bool = False) -> tuple[Commit, BulkOutcome]:
+        """Send a commit, but for writes that must not be sent (again); the part that was sent, and its outcome."""
+        outcome = await self._sending.send(commit, resent=resent)
+        while isinstance(outcome, Rejected) and isinstance(outcome.error, Contested):
+            concerned, others = divided(commit, outcome.error)
+            await self._leave_out(commit, concerned, outcome.error, resent=resent)
+            commit = commit.of(others)
+            if not others:
+                break
+            outcome = await self._sending.send(commit, resent=resent)
+        return commit, outcome
 
     def _in_time(self, commit: Commit, patiences: int) -> float:
         """A deadline of one patience from now, but at most ``patiences`` of them after the staging."""
@@ -125,8 +141,6 @@ class CommitOutcomes:
     async def _settle(self, commit: Commit, outcome: Applied | Rejected, *, resent: bool) -> None:
         if isinstance(outcome, Applied):
             await self._applied(commit, outcome, resent=resent)
-        elif isinstance(outcome.error, Contested):
-            await self._without(commit, outcome.error, resent=resent)
         elif outcome.error.code in (UUID_MISMATCH, NAMESPACE_NOT_FOUND):
             await self._other_incarnation(commit)
         elif isinstance(outcome.error, BackendUnavailable):
@@ -142,19 +156,21 @@ class CommitOutcomes:
         else:
             self._abort(commit.writes, outcome.error)
 
-    async def _without(self, commit: Commit, contested: Contested, *, resent: bool) -> None:
-        """Some of its statements must not be sent; place the rest again, if nothing of it was sent before."""
+    async def _leave_out(
+        self, commit: Commit, concerned: Sequence[PreparedWrite], contested: Contested, *, resent: bool
+    ) -> None:
+        """Statements in these writes must not be sent; place the rest again, if nothing of it was sent before."""
         if resent:
             # An earlier copy may be executed at any time, so the rest is not written to another bucket.
-            refusals: dict[WriteBatch, CommandError] = {write.batch: contested for write in commit.writes}
-            await self._look(commit, commit.writes, Acknowledgement(), refusals, resent=True)
+            refusals: dict[WriteBatch, CommandError] = {write.batch: contested for write in concerned}
+            await self._look(commit, concerned, Acknowledgement(), refusals, resent=True)
             return
         for statement, error in contested.refused.items():
             statement.settle((0,), error, None)
         settled = {*contested.executed, *contested.refused}
-        for write in commit.writes:
+        for write in concerned:
             write.batch.leave(settled)
-        self._replace(commit.writes)
+        self._replace(concerned)
 
     async def _applied(self, commit: Commit, outcome: Applied, *, resent: bool) -> None:
         if self.settle_at_once(commit, outcome):
@@ -290,15 +306,18 @@ class CommitOutcomes:
 
     async def pursue(self, slice_seconds: float) -> None:
         """Try once to resolve the writes in doubt, for up to ``slice_seconds`` for each group that is sent together."""
-        groups: dict[tuple[VirtualCollection, WriteConcern, bool], list[PreparedWrite]] = {}
+        groups: dict[tuple[VirtualCollection, WriteConcern, bool, bool], list[PreparedWrite]] = {}
         for batch, doubt in self.doubts.items():
-            groups.setdefault((doubt.collection, doubt.write_concern, batch.base > 0), []).append(doubt.write)
+            # Others need not wait while nobody can tell what became of contested statements.
+            waits = any(is_contested(writer) for writer, _ in batch.shares)
+            key = (doubt.collection, doubt.write_concern, batch.base > 0, waits)
+            groups.setdefault(key, []).append(doubt.write)
         try:
-            for (collection, write_concern, _), writes in groups.items():
+            for (collection, write_concern, _, _), writes in groups.items():
                 now_seconds = self._clock.monotonic_seconds()
                 commit = Commit(collection, write_concern, writes, now_seconds, now_seconds + slice_seconds)
-                outcome = await self._sending.send(commit, resent=True)
-                if not isinstance(outcome, Unknown):
+                commit, outcome = await self._send(commit, resent=True)
+                if commit.writes and not isinstance(outcome, Unknown):
                     await self._settle(commit, outcome, resent=True)
         finally:
             for batch in [batch for batch in self.doubts if batch.state is not BatchState.PREPARED]:

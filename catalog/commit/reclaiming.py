@@ -100,10 +100,12 @@ class Reclaiming:
                 sought.append((statement, measurement))
         if sought:
             await self._seek(collection, write_concern, sought, verdicts)
+        now_seconds = self.ownership.now_seconds()
         for statement, _ in rows:
-            # If it was contested again meanwhile, all this is out of date.
+            # If others may have taken any session meanwhile, all this is out of date. That it took a while is no
+            # reason: the next look-up takes as long.
             if statement not in verdicts.refused and statement.contests == contests[statement]:
-                statement.transaction.concede(statement)
+                statement.transaction.concede(statement, now_seconds)
         return verdicts.contested()
 
     async def _seek(

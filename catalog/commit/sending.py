@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from collections.abc import Set as AbstractSet
 
+from catalog.buckets.write_batch import Writer
 from catalog.commit.reclaiming import Contested, ContestedRow, Reclaiming, taken
 from catalog.commit.round import PreparedWrite
 from catalog.commit.statements import Statement
@@ -76,15 +78,14 @@ class CommitSending:
     async def send(self, commit: Commit, *, resent: bool = False) -> BulkOutcome:
         """Send a commit; the outcome. ``resent``: copies of it may have been applied.
 
-        It is ``Rejected`` with ``Contested`` if the commit must not be sent as it is.
+        It is ``Rejected`` with ``Contested`` if the commit must not be sent as it is; ``divided`` tells which of its
+        writes are concerned.
         """
         if self._reclaiming.ownership is None:
             return self.noted(commit, await self._write(commit, None))
         while True:
             if (contested := await self._reclaimed(commit)) is not None:
-                for write in commit.writes if contested.executed or not contested.is_open else ():
-                    write.is_barred = True
-                if not resent or not contested.is_open:
+                if not resent or _bars(commit, contested):
                     return Rejected(contested)
                 await asyncio.sleep(RECLAIM_PAUSE_SECONDS)
                 return Unknown(contested)
@@ -130,3 +131,26 @@ class CommitSending:
             for measurement, writer, _ in write.batch.rows()
             if isinstance(writer, Statement) and writer.is_contested
         ]
+
+
+def divided(commit: Commit, contested: Contested) -> tuple[list[PreparedWrite], list[PreparedWrite]]:
+    """The writes that must not be sent as they are, and the others."""
+    settled: set[Writer] = {*contested.executed, *contested.refused}
+    concerned: list[PreparedWrite] = []
+    others: list[PreparedWrite] = []
+    for write in commit.writes:
+        is_concerned = write.is_barred or _has_any(write, settled)
+        (concerned if is_concerned else others).append(write)
+    return concerned, others
+
+
+def _bars(commit: Commit, contested: Contested) -> bool:
+    """Whether writes of a commit must not be sent any more, because of statements that were executed elsewhere."""
+    settled: set[Writer] = {*contested.executed, *(() if contested.is_open else contested.refused)}
+    for write in commit.writes:
+        write.is_barred = write.is_barred or _has_any(write, settled)
+    return any(write.is_barred for write in commit.writes)
+
+
+def _has_any(write: PreparedWrite, statements: AbstractSet[Writer]) -> bool:
+    return any(writer in statements for writer, _ in write.batch.shares)

@@ -54,7 +54,9 @@ class Statement:
         "contests",
         "is_bulk",
         "is_contested",
+        "is_in_doubt",
         "number",
+        "reclaimed_seconds",
         "transaction",
     )
 
@@ -71,7 +73,11 @@ class Statement:
         self.contested_at_seconds = math.inf
         """Since when, if it was contested after it was staged."""
         self.contests = 0
-        """How often it was."""
+        """How often it was because other processes may have taken any session."""
+        self.reclaimed_seconds = -math.inf
+        """When it was this process's again after that, latest."""
+        self.is_in_doubt = False
+        """Whether it was sent, and its outcome was unknown at the deadline."""
         transaction.begin(self)
 
     def _confirmed(self, outcome: Acknowledgement | CommandError) -> None:
@@ -104,6 +110,7 @@ class Statement:
 
     def doubt(self, indexes: Sequence[int], error: CommandError, now_seconds: float) -> DoubtfulWriter | None:
         """See ``Writer``: commands whose deadline has not passed go on waiting."""
+        self.is_in_doubt = True
         self.expire(now_seconds, error)
         return self
 
@@ -207,8 +214,9 @@ class Transaction:
         if statement.is_contested:
             log.concede(statement)
 
-    def concede(self, statement: Statement) -> None:
+    def concede(self, statement: Statement, now_seconds: float) -> None:
         """This statement is this process's again."""
+        statement.reclaimed_seconds = now_seconds
         self._log.concede(statement)
 
     def remember(self, numbers: NumberSet, number: int) -> None:
@@ -258,6 +266,11 @@ class Transaction:
     def is_under_way(self) -> bool:
         """Whether statements are staged, or will be."""
         return bool(self.under_way) or self.commands > 0
+
+    @property
+    def is_all_in_doubt(self) -> bool:
+        """Whether all that is in progress is in doubt, and may have been executed by other processes, too."""
+        return not self.commands and all(each.is_in_doubt and each.is_contested for each in self.under_way.values())
 
     @property
     def is_untried(self) -> bool:
@@ -347,12 +360,15 @@ class StatementLog:
         self.generation += 1
 
     def contest_all(self, now_seconds: float, taken_before_seconds: float = math.inf) -> None:
-        """Others may have executed what is in progress, unless its session was taken at this time or later."""
+        """Others may have executed what is in progress, unless it became this process's at this time or later."""
+        is_any = taken_before_seconds == math.inf
         for transaction in self.active:
             if transaction.tenure.taken_seconds < taken_before_seconds:
                 for statement in transaction.under_way.values():
+                    if statement.reclaimed_seconds >= taken_before_seconds:
+                        continue
                     self.contest(statement)
-                    statement.contests += 1
+                    statement.contests += is_any
                     statement.contested_at_seconds = min(statement.contested_at_seconds, now_seconds)
 
     def contest(self, statement: Statement) -> None:

@@ -18,7 +18,14 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
 
-from catalog.commit.statements import NETWORK_TIMEOUT, TRANSACTION_TOO_OLD, SessionKey, StatementLog
+from catalog.commit.number_set import NumberSet
+from catalog.commit.statements import (
+    NETWORK_TIMEOUT,
+    TRANSACTION_TOO_OLD,
+    SessionKey,
+    StatementLog,
+    Transaction,
+)
 from catalog.errors import BackendUnavailable, CommandError
 from catalog.internal_errors import internal_error
 from proxy.observe.peer_numbers import PeerNumbers
@@ -92,6 +99,10 @@ class _Pending:
     """The names of those that were executing it when they were asked last."""
     pause_seconds: float = PAUSES_SECONDS[0]
 
+    def is_in_vain(self, name: str) -> bool:
+        """Whether the process with this name goes on executing it, however often it is asked."""
+        return name in self.busy and self.pause_seconds >= PAUSES_SECONDS[1]
+
 
 class Asking:
     """Implements ``proxy.inserts.insert_port.PeerStatements`` and ``catalog.commit.reclaiming.Ownership``.
@@ -142,6 +153,10 @@ class Asking:
 
     def ask(self, client: SessionKey, number: int, go_on: GoOn) -> None:
         pending = self._pending.get(client)
+        if pending is not None and pending.number > number:
+            # As ``answer``. Others must go on hearing that the newer one is being asked about.
+            go_on(CommandError(TRANSACTION_TOO_OLD, _too_old(number)))
+            return
         if pending is None or pending.number != number:
             if not is_askable(client):
                 go_on(CommandError(BAD_VALUE, "the session id is too long"))
@@ -291,7 +306,11 @@ class Asking:
         if known.number > number:
             return NEWER
         if known.number == number and known.is_under_way:
-            return BUSY
+            if pending is None or name > self._company.own_name or not pending.is_in_vain(name):
+                return BUSY
+            if not known.is_all_in_doubt:
+                return BUSY
+            return _abandoned(known)
         known.give_away()
         if known.number < number or (known.is_untried and not known.is_sought):
             return UNKNOWN
@@ -300,6 +319,22 @@ class Asking:
             return Answer(Told.KNOWN, is_native=known.is_native, is_sought=True)
         written, lost = tuple(known.written.spans()), tuple(known.lost.spans())
         return Answer(Told.KNOWN, known.is_native, known.is_sought, written, lost)
+
+
+def _abandoned(known: Transaction) -> Answer:
+    """Two processes have sent the same statements, lost their outcomes, and wait for one another.
+
+    The one that goes first must not send them again either; then each looks for its own in the stored buckets.
+    """
+    written, lost = known.written.spans(), NumberSet()
+    for start, end in known.lost.spans():
+        lost.add_run(start, end)
+    for number in known.under_way:
+        lost.add(number)
+    if len(written) + lost.runs > MOST_RUNS:
+        return BUSY
+    known.give_away()
+    return Answer(Told.KNOWN, known.is_native, True, tuple(written), tuple(lost.spans()))
 
 
 def _too_old(number: int) -> str:

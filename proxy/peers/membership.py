@@ -225,11 +225,7 @@ class Membership:
 
     def _renew(self) -> None:
         """Until when no other process can have given this one up."""
-        heard = [
-            -math.inf if peer.inbound is None else peer.inbound.heard_seconds
-            for peer in self.peers.values()
-            if peer.was_heard
-        ]
+        heard = [peer.heard_seconds for peer in self.members()]
         self._times.certain_until = min(heard, default=math.inf) + SESSION_LEASE_SECONDS
         if self._times.is_lapsed and self._now_seconds() < self._times.certain_until:
             self._times.is_lapsed = False
@@ -294,6 +290,7 @@ class Membership:
                 peer.hosts = tuple(dict.fromkeys((proxy.address, "127.0.0.1")))
             if not peer.port:
                 peer.port, peer.has_tls, peer.is_local = proxy.port, proxy.has_tls, proxy.is_local
+        self._renew()
         for peer in list(self.peers.values()):
             if peer.name not in found and not peer.is_linked and peer.inbound is None:
                 self._gone(peer)
@@ -307,7 +304,8 @@ class Membership:
     def _peer(self, name: str) -> Peer:
         peer = self.peers.get(name)
         if peer is None:
-            peer = self.peers[name] = Peer(name, seen_seconds=self._now_seconds())
+            now_seconds = self._now_seconds()
+            peer = self.peers[name] = Peer(name, met_seconds=now_seconds, seen_seconds=now_seconds)
             log.info("another tsproxy uses the backend", peer=name)
             self._reactions.changed()
         return peer
@@ -342,6 +340,7 @@ class Membership:
             if not peer.has_failed and self.peers.get(peer.name) is peer:
                 log.info("another tsproxy cannot be reached", peer=peer.name, port=peer.port, reason=str(error))
             peer.has_failed = True
+            self._renew()
         finally:
             peer.is_connecting = False
             peer.connected.set()

@@ -41,6 +41,8 @@ class Peer:
     """Set at the end of an attempt to connect, successful or not."""
     lost_seconds: float = -math.inf
     """When the latest link with it has ended, so that it hears no longer that this process counts on it."""
+    met_seconds: float = 0.0
+    """When it was seen first. It opens a link at once, or will not count on this process to answer."""
     seen_seconds: float = 0.0
     """When it was last seen at the backend, or heard."""
 
@@ -54,6 +56,16 @@ class Peer:
         """Whether it can be asked to keep its readers waiting."""
         link = self.link
         return link is not None and link.is_open and link.peer is not None and link.peer.keeps_readers
+
+    @property
+    def heard_seconds(self) -> float:
+        """When this process has heard last that the other one counts on it to answer."""
+        if self.inbound is not None:
+            return self.inbound.heard_seconds
+        if self.was_heard:
+            return -math.inf
+        # It tells the backend where it listens before it serves clients.
+        return self.met_seconds if self.port else math.inf
 
     def may_have_made(self, stored_id: bytes, now_seconds: float) -> bool:
         """Whether it may have made this id, unless that was just now; ``now_seconds``: by the clock of ``Inbound``."""

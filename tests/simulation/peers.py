@@ -34,6 +34,7 @@ from proxy.peers.handshake import Introduction
 from proxy.peers.holding import HeldHere, Holding
 from proxy.peers.link import LinkLost
 from proxy.peers.membership import Membership, Reactions
+from proxy.peers.peer import ANSWER_SECONDS
 from proxy.peers.places_told import PlacesTold
 from proxy.process.readers_elsewhere import ReadersElsewhere
 from proxy.readers.register import ReaderRegister
@@ -57,6 +58,11 @@ class Network:
 
     def delay_seconds(self) -> float:
         return self.chance.random() * self.slowest_seconds
+
+    @property
+    def is_sound(self) -> bool:
+        """Whether all are asked, and answer, within the time after which they are given up."""
+        return not self.blocked and 2 * self.slowest_seconds < ANSWER_SECONDS
 
     def reach(self, one: Node, other: Node) -> bool:
         return frozenset((one.name, other.name)) not in self.blocked

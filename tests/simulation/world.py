@@ -277,6 +277,8 @@ class Process:
         assert not committer._tasks.without_task
         assert not committer._outcomes.doubts
         assert self.handler.pending.size_bytes == 0
+        assert not self.handler.statements.active, "statements without an end"
+        assert not self.handler.statements.contested
         assert not self.handler._held
         assert not catalog._work.unclaimed
         assert not catalog._work.ready
@@ -456,7 +458,7 @@ class World:
         first = self.processes[place]
         for attempt in range(3):
             if attempt and self.network is not None:
-                if self.network.blocked:
+                if not self.network.is_sound:
                     await asyncio.sleep(RETRY_AFTER_BLOCK_SECONDS)
                 place = chance.randrange(self.plan.proxies)
             process = self.processes[place]

@@ -198,6 +198,28 @@ async def test_what_is_contested_again_meanwhile_is_asked_about_again() -> None:
     assert not bench.is_needed(one)
 
 
+async def test_a_slow_look_up_ends_the_matter() -> None:
+    """While other processes cannot reach this one, what it took a while ago is contested all the time."""
+    bench = Bench()
+    one = bench.begin(1)
+    bench.ownership.contest()
+    stored_rows = bench.rows.stored_rows
+
+    async def slow(*asked: Any) -> Any:
+        bench.ownership.now += 0.7
+        bench.log.contest_all(bench.ownership.now, bench.ownership.now - 0.5)
+        return await stored_rows(*asked)
+
+    bench.rows.stored_rows = slow  # type: ignore[method-assign]
+    assert await bench.reclaim(one) is None
+    assert not bench.is_needed(one)
+    bench.log.contest_all(bench.ownership.now, bench.ownership.now - 0.5)
+    assert not bench.is_needed(one)
+    bench.ownership.now += 0.6
+    bench.log.contest_all(bench.ownership.now, bench.ownership.now - 0.5)
+    assert bench.is_needed(one)
+
+
 async def test_a_cancelled_commit_is_told_nothing() -> None:
     bench = Bench()
     one = bench.begin(1)

@@ -198,6 +198,49 @@ async def test_it_is_never_sent_again_after_that() -> None:
     assert bench.log.transaction((b"2", NOBODY), 2).lost.runs == 1
 
 
+async def test_other_buckets_of_a_commit_are_sent_again_without_it() -> None:
+    """Nothing in them was executed elsewhere, so their outcome can be known."""
+    bench = Bench()
+    bench.store.answers.append(then(bench.ownership.contest))
+    write, other = bench.shared(bench.statement(1)), bench.write(meta="other")
+    bench.ownership.written[1] = (0, 1)
+    await bench.commit_writes(write, other)
+    assert [len(sent) for _, sent, _ in bench.store.sent] == [2, 1]
+    assert bench.written(1) == {0: None}
+    assert bench.codes == [{0: None}]
+
+
+async def test_other_writes_in_doubt_are_pursued_whatever_becomes_of_it() -> None:
+    bench = Bench()
+    bench.store.answers.append(then(bench.ownership.contest))
+    write = bench.shared(bench.statement(1))
+    bench.ownership.written[1] = (0, 1)
+    bench.store.unreadable = BackendUnavailable("unreachable")
+    await bench.commit_writes(write)
+    statement = bench.statement(2)
+    (batch,) = bench.stage(measurement(meta="other"), writer=statement)  # type: ignore[arg-type]
+    batch.claim()
+    prepared = bench.catalog.prepare(batch)
+    assert prepared is not None
+    other = PreparedWrite(batch, prepared)
+    bench.outcomes.give_up(bench.commit_of(other), CommandError(6, "lost"))
+    assert list(bench.outcomes.doubts) == [write.batch, batch]
+    await bench.outcomes.pursue(1.0)
+    assert list(bench.outcomes.doubts) == [write.batch]
+    assert 0 in statement.transaction.written
+
+
+async def test_other_buckets_of_a_commit_that_was_not_sent_stay_in_it() -> None:
+    bench = Bench()
+    write, other = bench.shared(bench.statement(1)), bench.write(meta="other")
+    bench.ownership.contest()
+    bench.ownership.written[1] = (0, 1)
+    await bench.commit_writes(write, other)
+    assert [len(sent) for _, sent, _ in bench.store.sent] == [1]
+    assert bench.codes == [{0: None}]
+    assert bench.catalog.take_unclaimed() == []
+
+
 async def test_while_nobody_can_tell_a_lost_reply_stays_in_doubt() -> None:
     bench = Bench()
     bench.store.answers.append(then(bench.ownership.contest))

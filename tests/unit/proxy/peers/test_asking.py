@@ -206,6 +206,51 @@ async def test_who_executes_a_statement_gets_its_session_back_before_others() ->
     assert 0 in one.log.transaction(CLIENT, 1).written
 
 
+async def test_of_two_that_have_lost_the_outcome_one_gives_the_statement_up() -> None:
+    """Each waits for the other, for ever. What their copies have done, only the stored buckets tell."""
+    one, two = processes()
+    error = CommandError(6, "connection reset")
+    for each in (one, two):
+        statement = each.begin(1)
+        assert statement.doubt((0,), error, 0.0) is statement
+        each.log.begin_generation()
+        each.log.contest_all(0.0)
+    one.ask(1)
+    two.ask(1)
+    await eventually(lambda: one.went_on)
+    assert one.went_on == [(1, None)]
+    lost = one.log.transaction(CLIENT, 1)
+    assert 0 in lost.lost
+    assert two.went_on == []
+    lost.under_way[0].lose(error)
+    await eventually(lambda: two.went_on)
+    assert two.went_on == [(1, None)]
+    assert 0 in two.log.transaction(CLIENT, 1).lost
+
+
+async def test_a_statement_of_an_older_number_does_not_hide_that_a_newer_one_is_asked_about() -> None:
+    """It is asked about once more before it is sent; the client has gone on with its session meanwhile."""
+    one, two = processes()
+    one.begin(1)
+    one.log.begin_generation()
+    asked = two.others[0].asked
+
+    def retried() -> None:
+        # Its answer is on the way, and the client sends the statement to the other process, too.
+        one.others[0].before_answer = lambda: None
+        one.ask(1)
+        two.ask(2)
+
+    one.others[0].before_answer = retried
+    one.ask(2)
+    await eventually(lambda: len(one.went_on) == 2 and two.others[0].asked > asked)
+    assert isinstance(one.went_on[0][1], CommandError)
+    assert one.went_on[0][1].code == TRANSACTION_TOO_OLD
+    assert one.went_on[1] == (2, None)
+    taken = [each.asking.concerns(CLIENT, 2) for each in (one, two)]
+    assert taken.count(False) < 2, "both have the session"
+
+
 async def test_an_internal_error_ends_all_that_wait() -> None:
     _, two = processes()
     two.others[0].is_cut = True

@@ -262,6 +262,31 @@ async def test_a_process_that_was_not_heard_may_have_been_given_up() -> None:
     assert bench.events[4:] == [f"contested {CONTEST_SECONDS:.1f}"]
 
 
+async def test_who_never_links_may_have_given_this_process_up() -> None:
+    """It may reach the backend and its clients, but not this process."""
+    bench = Bench()
+    bench.found = [TWO]
+    await bench.members.begin()
+    assert not bench.members.is_uncertain()
+    bench.pass_seconds(SESSION_LEASE_SECONDS + 0.1)
+    bench.events.clear()
+    assert bench.members.is_uncertain()
+    assert bench.events == ["lapsed", "contested"]
+    bench.found = []
+    bench.links[0].close()
+    await bench.members.look()
+    assert not bench.members.is_uncertain()
+
+
+async def test_sidecars_that_cannot_link_are_certain() -> None:
+    bench = Bench(is_local=True)
+    bench.found = [TWO._replace(is_local=True)]
+    bench.reachable = False
+    await bench.members.begin()
+    bench.pass_seconds(SESSION_LEASE_SECONDS + 0.1)
+    assert not bench.members.is_uncertain()
+
+
 async def test_a_link_that_takes_the_place_of_another_may_hide_a_gap() -> None:
     bench = Bench()
     bench.members.linked(inbound())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from typing import Any
 
 import pytest
@@ -85,3 +86,12 @@ async def test_readers_are_held_where_the_other_side_can() -> None:
     unlinked.release(1)
     with pytest.raises(LinkLost):
         await unlinked.hold(1, "d")
+
+
+def test_who_has_opened_no_link_counts_on_an_answer_at_first() -> None:
+    peer = Peer("tsproxy two", met_seconds=7.0)
+    assert peer.heard_seconds == math.inf, "it does not serve clients yet"
+    peer.port = 1
+    assert peer.heard_seconds == 7.0
+    peer.was_heard = True
+    assert peer.heard_seconds == -math.inf, "its link has ended"
