@@ -16,7 +16,9 @@ from bson import ObjectId
 from bson.binary import Binary
 from bson.int64 import Int64
 
+from tests.support.link import Link
 from tests.support.mongod import MongodProcess
+from tests.support.ports import free_port
 from tests.support.proxy import ProxyProcess
 from tests.support.raw_wire import RawClient, command
 
@@ -50,6 +52,7 @@ class Statement:
     def __init__(self, database: str, count: int, *, ordered: bool, session: Binary | None = None, number: int = 1):
         self.session = session or Binary(uuid4().bytes, 4)
         self.number = number
+        self.is_ordered = ordered
         self.ids = [ObjectId() for _ in range(count)]
         self.document: dict[str, Any] = {
             "insert": "c",
@@ -189,6 +192,57 @@ def test_a_stopped_proxy_does_not_execute_what_it_still_gets(
     for statement in statements:
         statement.send(one)
     check(backend, database, [*before, *statements, last])
+
+
+@pytest.fixture(params=["buckets", "native"])
+def pair_with_link(
+    request: pytest.FixtureRequest, tmp_path: Path, backend: MongodProcess
+) -> Iterator[tuple[ProxyProcess, ProxyProcess, Link]]:
+    """As ``pair``; the first one reaches the backend over a link."""
+    flags = ["--timeseries-access", request.param]
+    with Link(backend.port) as link:
+        both = [
+            ProxyProcess(tmp_path / str(number), uri, flags=flags) for number, uri in enumerate((link.uri, backend.uri))
+        ]
+        try:
+            for each in both:
+                each.start()
+            for each in both:
+                each.wait_until(lambda each=each: each.metrics().get(LINKED) == 1)
+            yield both[0], both[1], link
+        finally:
+            for each in both:
+                if each.running:
+                    os.kill(each.pid, signal.SIGCONT)
+                    each.stop()
+
+
+def test_a_proxy_that_comes_back_sends_nothing_again_that_another_has_executed(
+    pair_with_link: tuple[ProxyProcess, ProxyProcess, Link], backend: MongodProcess, database: str
+) -> None:
+    """Its machine loses the network, and stands still. What it has accepted waits to be sent, or for lost replies."""
+    one, two, link = pair_with_link
+    before = made(database)
+    for statement in before:
+        statement.send(one)
+    retried, left = [*(statement.next() for statement in before), *made(database)], made(database)
+    link.target_port = free_port()
+    link.cut_all()
+    for statement in (*retried, *left):
+        statement.send_and_leave(one)
+    # Where the access is native, ordered ones of several documents are relayed.
+    staged = sum(len(statement.ids) for statement in (*retried, *left) if not statement.is_ordered)
+    one.wait_until(lambda: one.metrics()["tsproxy_uncommitted_measurements"] >= staged)
+    os.kill(one.pid, signal.SIGSTOP)
+    for statement in retried:
+        statement.send(two)
+    link.target_port = backend.port
+    os.kill(one.pid, signal.SIGCONT)
+    one.wait_until(lambda: one.metrics()["tsproxy_uncommitted_measurements"] == 0)
+    for statement in (*retried, *left):
+        statement.send(one)
+        statement.send(two)
+    check(backend, database, [*before, *retried, *left])
 
 
 @pytest.mark.parametrize("pair", ["buckets"], indirect=True)
