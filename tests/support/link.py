@@ -30,20 +30,22 @@ class _Pair:
 
 
 class Link:
-    """Listens on ``port`` and passes bytes to and from ``target_port``.
+    """Listens on ``port``, a free one unless it is given, and passes bytes to and from ``target_port``.
 
     All methods may be called from any thread.
     """
 
-    def __init__(self, target_port: int) -> None:
+    def __init__(self, target_port: int, *, target_host: str = LOOPBACK, port: int | None = None) -> None:
         self.target_port = target_port
-        self.port = free_port()
+        self.target_host = target_host
+        self.port = port or free_port()
         self.cuts = 0
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
         self._pairs: set[_Pair] = set()
         self._passing: set[asyncio.Task[None]] = set()
         self._open = asyncio.Event()
+        self._answers = asyncio.Event()
         self._delay_seconds = 0.0
         self._cut_requests = 0
         self._cut_replies = 0
@@ -52,6 +54,7 @@ class Link:
     def __enter__(self) -> Self:
         self._thread.start()
         self._open.set()
+        self._answers.set()
         self._call(self._listen())
         return self
 
@@ -86,8 +89,18 @@ class Link:
         """Nothing passes in either direction until ``release``; connections stay open."""
         self._do(self._open.clear)
 
+    def hold_answers(self) -> None:
+        """Nothing comes back from the target until ``release``; what goes there passes."""
+        self._do(self._answers.clear)
+
+    def lose(self) -> None:
+        """``hold``, and what is held is lost at once, with every connection that was open."""
+        self.hold()
+        self.cut_all()
+
     def release(self) -> None:
         """What was held goes on."""
+        self._do(self._answers.set)
         self._do(self._open.set)
 
     def slow(self, delay_seconds: float) -> None:
@@ -134,11 +147,11 @@ class Link:
     async def _connect(self, pair: _Pair, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         armed = asyncio.Event()
         try:
-            far_reader, far_writer = await asyncio.open_connection(LOOPBACK, self.target_port)
+            far_reader, far_writer = await asyncio.open_connection(self.target_host, self.target_port)
             pair.join(far_writer)
             await asyncio.gather(
-                self._pass(reader, far_writer, lambda size: self._request_passes(pair, size, armed)),
-                self._pass(far_reader, writer, lambda size: self._reply_passes(pair, armed)),
+                self._pass(reader, far_writer, self._open, lambda size: self._request_passes(pair, size, armed)),
+                self._pass(far_reader, writer, self._answers, lambda size: self._reply_passes(pair, armed)),
             )
         except OSError:
             pass
@@ -147,11 +160,16 @@ class Link:
             self._pairs.discard(pair)
 
     async def _pass(
-        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, passes: Callable[[int], bool]
+        self,
+        reader: asyncio.StreamReader,
+        writer: asyncio.StreamWriter,
+        may_pass: asyncio.Event,
+        passes: Callable[[int], bool],
     ) -> None:
         while data := await reader.read(CHUNK_BYTES):
             if self._delay_seconds:
                 await asyncio.sleep(self._delay_seconds)
+            await may_pass.wait()
             await self._open.wait()
             if not passes(len(data)):
                 return
