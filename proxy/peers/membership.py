@@ -35,6 +35,8 @@ SESSION_LEASE_SECONDS: Final = 1.2
 """Time after the latest ping of another process in which its answers about sessions still hold."""
 STANDSTILL_SECONDS: Final = 1.0
 """In a process that was suspended for longer, all statements in progress are contested."""
+TURN_SECONDS: Final = 0.25
+"""When a link has ended, the process with the larger name looks up rows this much later than the other."""
 CONTEST_SECONDS: Final = 0.5
 """While others may have given this process up, what it took this time ago is contested again."""
 PING_SECONDS: Final = 0.3
@@ -187,7 +189,8 @@ class Membership:
     async def _quiet(self, name: str) -> bool:
         peer = self.peers.get(name)
         lost_seconds = -math.inf if peer is None else min(peer.lost_seconds, self._now_seconds())
-        quiet = await until_quiet(self._others.activity, name, lost_seconds + SESSION_LEASE_SECONDS, self._now_seconds)
+        knows_seconds = lost_seconds + SESSION_LEASE_SECONDS + (TURN_SECONDS if name < self.own_name else 0.0)
+        quiet = await until_quiet(self._others.activity, name, knows_seconds, self._now_seconds)
         if quiet is Quiet.ABSENT and peer is not None and not peer.is_linked and peer.inbound is None:
             self._gone(peer)
         return quiet is not Quiet.NOT_YET

@@ -20,6 +20,7 @@ from proxy.peers.membership import (
     CONTEST_SECONDS,
     SESSION_LEASE_SECONDS,
     STANDSTILL_SECONDS,
+    TURN_SECONDS,
     Membership,
     Reactions,
 )
@@ -377,8 +378,13 @@ async def test_what_a_process_sends_until_it_knows_that_it_was_given_up_counts()
     bench.activity = activity  # type: ignore[method-assign]
     assert await bench.members.quiet(["tsproxy two"])
     assert looks >= SESSION_LEASE_SECONDS / 0.1, "it is linked until now"
+    assert looks < (SESSION_LEASE_SECONDS + TURN_SECONDS) / 0.1 + QUIET_LOOKS, "this process has the smaller name"
+    bench.members.own_name = "tsproxy zero"
+    looks = 0
+    assert await bench.members.quiet(["tsproxy two"])
+    assert looks >= (SESSION_LEASE_SECONDS + TURN_SECONDS) / 0.1, "both would look up at the same moment"
     bench.links[0].close()
-    bench.now_seconds += SESSION_LEASE_SECONDS
+    bench.now_seconds += SESSION_LEASE_SECONDS + TURN_SECONDS
     looks = 0
     assert await bench.members.quiet(["tsproxy two"])
     assert looks == QUIET_LOOKS
