@@ -90,12 +90,10 @@ class BucketWrites:
         may_send: MaySend | None = None,
     ) -> BulkOutcome:
         """Insert new buckets; see ``catalog.ports.BucketStore.insert``."""
-        command, identifier = "insert", "documents"
+        command, identifier, sent = "insert", "documents", documents
         if has_empty_timestamp(documents[0]):
-            command, identifier, documents = "update", "updates", [inserting_statement(each) for each in documents]
-        outcome = await self._send(
-            command, identifier, collection, documents, write_concern, deadline_seconds, may_send
-        )
+            command, identifier, sent = "update", "updates", [inserting_statement(each) for each in documents]
+        outcome = await self._send(command, identifier, collection, sent, write_concern, deadline_seconds, may_send)
         if self._watch is None:
             return outcome
         return await self._watch.judge(collection, documents, outcome, deadline_seconds)
@@ -119,7 +117,7 @@ class BucketWrites:
         documents: Sequence[bytes],
         write_concern: WriteConcern,
         deadline_seconds: float,
-        may_send: MaySend | None = None,
+        may_send: MaySend | None,
     ) -> BulkOutcome:
         self._begins(collection)
 

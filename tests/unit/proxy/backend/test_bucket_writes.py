@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from typing import Any, cast
 
 import bson
 import pytest
 from bson.objectid import ObjectId
 
+from catalog.errors import UUID_MISMATCH
 from catalog.namespaces import Granularity, Namespace, TimeseriesOptions, VirtualCollection
-from catalog.ports import Applied, BulkOutcome, Unknown, WriteConcern
+from catalog.ports import Applied, BulkOutcome, Rejected, Unknown, WriteConcern
 from proxy.backend.bucket_writes import BucketWrites
 from proxy.backend.service import ServicePool
 from proxy.backend.service_connection import LostAfterSending, OnAnswer
@@ -127,3 +129,17 @@ async def test_what_needs_a_wait_is_not_begun(bench: Bench, mongod: MongodProces
         other.pool.close()
     assert not replicated.begun
     assert not checked.begun
+
+
+async def test_a_bucket_with_an_empty_timestamp_is_taken_back_by_its_id(
+    bench: Bench, mongod: MongodProcess, db_name: str
+) -> None:
+    """As every bucket that went to another incarnation (W37, W72); it is sent as an update, which has no ``_id``."""
+    checked = Bench(mongod, db_name, sends_uuid=False)
+    earlier = replace(checked.x, uuid=bytes(16))
+    empty = bson.encode({**bson.decode(bucket(ObjectId())), "meta": bson.Timestamp(0, 0)})
+    outcome = await checked.writes.insert(earlier, [empty], PLAIN, asyncio.get_running_loop().time() + 10)
+    checked.pool.close()
+    assert isinstance(outcome, Rejected)
+    assert outcome.error.code == UUID_MISMATCH
+    assert mongod.shared_client[db_name]["system.buckets.x"].count_documents({}) == 0
