@@ -165,9 +165,7 @@ class CommitOutcomes:
             refusals: dict[WriteBatch, CommandError] = {write.batch: contested for write in concerned}
             await self._look(commit, concerned, Acknowledgement(), refusals, resent=True)
             return
-        for statement, error in contested.refused.items():
-            statement.settle((0,), error, None)
-        settled = {*contested.executed, *contested.refused}
+        settled = contested.settle()
         for write in concerned:
             write.batch.leave(settled)
         self._replace(concerned)

@@ -124,9 +124,9 @@ class Committer:
         self._tasks = CommitTasks(clock, report, self.kick)
         self._pursuit: asyncio.Task[None] | None = None
         patience_seconds = options.server_selection_timeout_seconds
-        window_seconds = options.restart_window_seconds
-        dedup = RestartDedup(store, clock, window_seconds, patience_seconds, self._tasks.spawn)
-        self.reclaiming = Reclaiming(dedup, window_seconds)
+        self.reclaiming = Reclaiming(
+            RestartDedup(store, clock, options.restart_window_seconds, patience_seconds, self._tasks.spawn)
+        )
         self._outcomes = CommitOutcomes(catalog, store, clock, patience_seconds, self.reclaiming, self.kick)
         self._reopening = Reopening(catalog, store, clock, patience_seconds / 3)
 

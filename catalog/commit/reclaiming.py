@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from functools import partial
 from typing import Protocol, TypeAlias, TypeVar
 
@@ -60,16 +61,25 @@ class Contested(CommandError):
         self.refused = refused
         self.is_open = is_open
 
+    @property
+    def statements(self) -> AbstractSet[Writer]:
+        """All that must not be sent."""
+        return {*self.executed, *self.refused}
+
+    def settle(self) -> AbstractSet[Writer]:
+        """Tell the refused ones, too, why; all that must not be sent."""
+        for statement, error in self.refused.items():
+            statement.settle((0,), error, None)
+        return self.statements
+
 
 class Reclaiming:
     """Gets contested statements back."""
 
-    def __init__(self, restart_dedup: RestartDedup, window_seconds: float) -> None:
-        """``window_seconds``: after this time, a look-up no longer tells what others have executed."""
+    def __init__(self, restart_dedup: RestartDedup) -> None:
         self.ownership: Ownership | None = None
         """Set once there were other processes."""
         self.restart_dedup = restart_dedup
-        self._window_seconds = window_seconds
 
     def is_needed(self, writers: Iterable[Writer]) -> bool:
         """Whether statements of these are contested, at this moment."""
@@ -81,7 +91,8 @@ class Reclaiming:
     ) -> Contested | None:
         """Get these back; ``None`` if the command may be sent as it is."""
         assert self.ownership is not None
-        verdicts = _Verdicts(self.ownership.now_seconds() - self._window_seconds)
+        # Later, a look-up no longer tells what others have executed.
+        verdicts = _Verdicts(self.ownership.now_seconds() - self.restart_dedup.window_seconds)
         contests = {statement: statement.contests for statement, _ in rows}
         transactions = list(dict.fromkeys(statement.transaction for statement, _ in rows))
         errors = await asyncio.gather(*(_asked(self.ownership, transaction) for transaction in transactions))

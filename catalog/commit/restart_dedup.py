@@ -115,7 +115,7 @@ class RestartDedup:
         """``window_seconds``: how long after the start retries of earlier statements may arrive."""
         self._store = store
         self._clock = clock
-        self._window_seconds = window_seconds
+        self.window_seconds = window_seconds
         self._until_seconds = clock.monotonic_seconds() + window_seconds
         self._patience_seconds = patience_seconds
         self._spawn = spawn
@@ -129,7 +129,7 @@ class RestartDedup:
     def doubt(self, database: str) -> None:
         """Statements for this database were not recorded until now: those that follow may have been executed."""
         self._doubted.pop(database, None)
-        self._doubted[database] = self._clock.monotonic_seconds() + self._window_seconds
+        self._doubted[database] = self._clock.monotonic_seconds() + self.window_seconds
         if len(self._doubted) > MOST_DOUBTED:
             del self._doubted[next(iter(self._doubted))]
 
@@ -219,7 +219,7 @@ class RestartDedup:
         if not there:
             return Counter()
         earlier = await self._store.earlier_rows(
-            collection, there, self._window_seconds, deadline_seconds, until_now=until_now
+            collection, there, self.window_seconds, deadline_seconds, until_now=until_now
         )
         return Counter({digest: count - self._claimed[_name(collection) + digest] for digest, count in earlier.items()})
 

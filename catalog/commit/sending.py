@@ -135,11 +135,11 @@ class CommitSending:
 
 def divided(commit: Commit, contested: Contested) -> tuple[list[PreparedWrite], list[PreparedWrite]]:
     """The writes that must not be sent as they are, and the others."""
-    settled: set[Writer] = {*contested.executed, *contested.refused}
+    statements = contested.statements
     concerned: list[PreparedWrite] = []
     others: list[PreparedWrite] = []
     for write in commit.writes:
-        is_concerned = write.is_barred or _has_any(write, settled)
+        is_concerned = write.is_barred or _has_any(write, statements)
         (concerned if is_concerned else others).append(write)
     return concerned, others
 

@@ -68,9 +68,7 @@ class CoalescedCommand:
 
     def leave(self, contested: Contested) -> bool:
         """Statements that must not be sent leave it, with their errors; returns whether others are left."""
-        for statement, error in contested.refused.items():
-            statement.settle((0,), error, None)
-        settled: set[Writer] = {*contested.executed, *contested.refused}
+        settled = contested.settle()
         self.entries = [entry for entry in self.entries if entry.writer not in settled]
         return bool(self.entries)
 

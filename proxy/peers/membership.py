@@ -284,10 +284,8 @@ class Membership:
             return
         self.why_blind = ""
         times.looked = number
-        now_seconds = self._now_seconds()
         for name, proxy in found.items():
             peer = self._peer(name)
-            peer.seen_seconds = now_seconds
             if not peer.hosts:
                 # Where it listens on this machine only, the address that the backend sees may not be reachable.
                 peer.hosts = tuple(dict.fromkeys((proxy.address, "127.0.0.1")))
@@ -307,8 +305,7 @@ class Membership:
     def _peer(self, name: str) -> Peer:
         peer = self.peers.get(name)
         if peer is None:
-            now_seconds = self._now_seconds()
-            peer = self.peers[name] = Peer(name, met_seconds=now_seconds, seen_seconds=now_seconds)
+            peer = self.peers[name] = Peer(name, met_seconds=self._now_seconds())
             log.info("another tsproxy uses the backend", peer=name)
             self._reactions.changed()
         return peer

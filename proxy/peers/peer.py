@@ -43,8 +43,6 @@ class Peer:
     """When the latest link with it has ended, so that it hears no longer that this process counts on it."""
     met_seconds: float = 0.0
     """When it was seen first. It opens a link at once, or will not count on this process to answer."""
-    seen_seconds: float = 0.0
-    """When it was last seen at the backend, or heard."""
 
     @property
     def is_linked(self) -> bool:

@@ -77,13 +77,13 @@ class AccessMode:
         self._committer = committer
         self._ingest = ingest
         store, options = backend.collection_store(), committer.options
-        patience_seconds, window_seconds = options.server_selection_timeout_seconds, options.restart_window_seconds
+        patience_seconds = options.server_selection_timeout_seconds
 
         def search(work: Coroutine[Any, Any, None]) -> None:
             spawn(work)
 
-        dedup = RestartDedup(store, clock, window_seconds, patience_seconds, search)
-        self.reclaiming = Reclaiming(dedup, window_seconds)
+        dedup = RestartDedup(store, clock, options.restart_window_seconds, patience_seconds, search)
+        self.reclaiming = Reclaiming(dedup)
         self.coalescer = Coalescer(
             store,
             clock,

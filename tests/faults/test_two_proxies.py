@@ -5,8 +5,8 @@ from __future__ import annotations
 import datetime as dt
 import os
 import signal
-import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -16,6 +16,7 @@ from bson import ObjectId
 from bson.binary import Binary
 from bson.int64 import Int64
 
+from tests.support.isolation import all_at_once
 from tests.support.link import Link
 from tests.support.mongod import MongodProcess
 from tests.support.ports import free_port
@@ -26,24 +27,31 @@ START = dt.datetime(2024, 5, 1, tzinfo=dt.UTC)
 LINKED = "tsproxy_peers_linked"
 
 
-@pytest.fixture(params=["buckets", "native"])
-def pair(
-    request: pytest.FixtureRequest, tmp_path: Path, backend: MongodProcess
-) -> Iterator[tuple[ProxyProcess, ProxyProcess]]:
+@contextmanager
+def started(folder: Path, uris: Sequence[str], access: str) -> Iterator[tuple[ProxyProcess, ProxyProcess]]:
     """Two proxies that know one another."""
-    flags = ["--timeseries-access", request.param]
-    both = [ProxyProcess(tmp_path / name, backend.uri, flags=flags) for name in ("one", "two")]
+    flags = ["--timeseries-access", access]
+    one, two = (ProxyProcess(folder / str(number), uri, flags=flags) for number, uri in enumerate(uris))
+    both = one, two
     try:
         for each in both:
             each.start()
         for each in both:
             each.wait_until(lambda each=each: each.metrics().get(LINKED) == 1)
-        yield both[0], both[1]
+        yield both
     finally:
         for each in both:
             if each.running:
                 os.kill(each.pid, signal.SIGCONT)
                 each.stop()
+
+
+@pytest.fixture(params=["buckets", "native"])
+def pair(
+    request: pytest.FixtureRequest, tmp_path: Path, backend: MongodProcess
+) -> Iterator[tuple[ProxyProcess, ProxyProcess]]:
+    with started(tmp_path, [backend.uri] * 2, request.param) as both:
+        yield both
 
 
 class Statement:
@@ -149,26 +157,8 @@ def test_a_client_that_sends_to_both_at_once(
     statements = [statement for _ in range(30) for statement in made(database)]
     for place, statement in enumerate(statements):
         first, second = pair if place % 2 else reversed(pair)
-        together(lambda: statement.send(first), lambda: statement.send(second))  # noqa: B023
+        all_at_once([lambda: statement.send(first), lambda: statement.send(second)])  # noqa: B023
     check(backend, database, statements)
-
-
-def together(*calls: Callable[[], None]) -> None:
-    errors: list[Exception] = []
-
-    def run(call: Callable[[], None]) -> None:
-        try:
-            call()
-        except Exception as error:  # noqa: BLE001 - raised below
-            errors.append(error)
-
-    threads = [threading.Thread(target=run, args=(call,)) for call in calls]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    if errors:
-        raise errors[0]
 
 
 def test_a_stopped_proxy_does_not_execute_what_it_still_gets(
@@ -199,22 +189,8 @@ def pair_with_link(
     request: pytest.FixtureRequest, tmp_path: Path, backend: MongodProcess
 ) -> Iterator[tuple[ProxyProcess, ProxyProcess, Link]]:
     """As ``pair``; the first one reaches the backend over a link."""
-    flags = ["--timeseries-access", request.param]
-    with Link(backend.port) as link:
-        both = [
-            ProxyProcess(tmp_path / str(number), uri, flags=flags) for number, uri in enumerate((link.uri, backend.uri))
-        ]
-        try:
-            for each in both:
-                each.start()
-            for each in both:
-                each.wait_until(lambda each=each: each.metrics().get(LINKED) == 1)
-            yield both[0], both[1], link
-        finally:
-            for each in both:
-                if each.running:
-                    os.kill(each.pid, signal.SIGCONT)
-                    each.stop()
+    with Link(backend.port) as link, started(tmp_path, [link.uri, backend.uri], request.param) as both:
+        yield *both, link
 
 
 def test_a_proxy_that_comes_back_sends_nothing_again_that_another_has_executed(
@@ -258,7 +234,7 @@ def test_a_single_delete_through_both_deletes_one(
         deleted = Deleted(database, find_and_modify=number % 4 == 3)
         first, second = pair if number % 2 else reversed(pair)
         if number % 3:
-            together(lambda: deleted.send(first), lambda: deleted.send(second))  # noqa: B023
+            all_at_once([lambda: deleted.send(first), lambda: deleted.send(second)])  # noqa: B023
         else:
             deleted.send(first)
             deleted.send(second)

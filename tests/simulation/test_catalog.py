@@ -9,6 +9,7 @@ import os
 
 import pytest
 
+from tests.simulation.replaying import replayable
 from tests.simulation.server import Faults
 from tests.simulation.world import Plan, World
 
@@ -18,12 +19,8 @@ ONE_SEED = "TSPROXY_SIMULATION_SEED" in os.environ
 
 
 def simulate(seed: int, plan: Plan | None, test: str) -> int:
-    try:
+    with replayable(seed, "test_catalog", test):
         return World(seed, plan).run()
-    except BaseException as error:
-        command = f".venv/bin/python -m pytest tests/simulation/test_catalog.py -k {test}"
-        error.add_note(f"replay: TSPROXY_SIMULATION_SEED={seed} {command}")
-        raise
 
 
 def seeds(scale: float, count: int) -> range:

@@ -8,6 +8,7 @@ from dataclasses import replace
 
 import pytest
 
+from tests.simulation.replaying import replayable
 from tests.simulation.server import Faults
 from tests.simulation.world import Plan, World
 
@@ -24,12 +25,8 @@ LIVELY = Faults(stall=0, late=0)
 
 def simulate(seed: int, plan: Plan, test: str) -> World:
     world = World(seed, plan)
-    try:
+    with replayable(seed, "test_growth_in_parts", test):
         world.run()
-    except BaseException as error:
-        command = f".venv/bin/python -m pytest tests/simulation/test_growth_in_parts.py -k {test}"
-        error.add_note(f"replay: TSPROXY_SIMULATION_SEED={seed} {command}")
-        raise
     return world
 
 

@@ -11,6 +11,7 @@ from dataclasses import replace
 
 import pytest
 
+from tests.simulation.replaying import replayable
 from tests.simulation.server import Faults
 from tests.simulation.world import Plan, World
 
@@ -44,12 +45,8 @@ def plan(seed: int) -> Plan:
 @pytest.mark.timeout(3600)
 def test_each_statement_is_stored_once(scale: float) -> None:
     for seed in range(FIRST_SEED, FIRST_SEED + (1 if ONE_SEED else max(1, int(SEEDS * scale)))):
-        try:
+        with replayable(seed, "test_linked"):
             World(seed, plan(seed)).run()
-        except BaseException as error:
-            command = ".venv/bin/python -m pytest tests/simulation/test_linked.py"
-            error.add_note(f"replay: TSPROXY_SIMULATION_SEED={seed} {command}")
-            raise
 
 
 @pytest.mark.timeout(3600)
@@ -62,12 +59,8 @@ def test_readers_of_any_proxy_see_every_row_once(scale: float) -> None:
         drawn = replace(plan(seed), in_parts=True, sealed=seed % 2 == 1, readers=4, faults=faults)
         # Few buckets, so that many a join meets a reader between two parts.
         world = World(seed, replace(drawn, writers=8, inserts_each=20, series=6))
-        try:
+        with replayable(seed, "test_linked", "readers"):
             world.run()
-        except BaseException as error:
-            command = ".venv/bin/python -m pytest tests/simulation/test_linked.py -k readers"
-            error.add_note(f"replay: TSPROXY_SIMULATION_SEED={seed} {command}")
-            raise
         assert world.network is not None
         joins, scans = joins + world.server.joins, scans + world.server.scans
         holds += sum(node.numbers.held_for_others for node in world.network.nodes.values())
@@ -85,12 +78,8 @@ def test_buckets_of_several_proxies_become_one(scale: float) -> None:
         drawn = replace(plan(seed), in_parts=True, readers=1, faults=faults, max_count=300)
         drawn = replace(drawn, cuts=seed % 4 == 2, restarts=seed % 4 == 3, restart_pauses_seconds=(5, 20, 60))
         world = World(seed, replace(drawn, writers=8, inserts_each=30, series=4, lull_seconds=15.0))
-        try:
+        with replayable(seed, "test_linked", "become_one"):
             world.run()
-        except BaseException as error:
-            command = ".venv/bin/python -m pytest tests/simulation/test_linked.py -k become_one"
-            error.add_note(f"replay: TSPROXY_SIMULATION_SEED={seed} {command}")
-            raise
         assert world.network is not None
         scans += world.server.scans
         absorbed += sum(node.gathering.absorbed for node in world.network.nodes.values())
@@ -110,11 +99,7 @@ def test_statements_that_wait_while_links_are_cut_are_executed_once(scale: float
             plan(seed), faults=faults, cuts=True, restarts=seed % 3 == 0, restart_pauses_seconds=(5, 20, 60)
         )
         world = World(seed, replace(drawn, writers=8, inserts_each=60, series=4))
-        try:
+        with replayable(seed, "test_linked", "wait"):
             world.run()
-        except BaseException as error:
-            command = ".venv/bin/python -m pytest tests/simulation/test_linked.py -k wait"
-            error.add_note(f"replay: TSPROXY_SIMULATION_SEED={seed} {command}")
-            raise
         reclaimed += world.server.withheld
     assert ONE_SEED or reclaimed > 10

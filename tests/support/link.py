@@ -88,6 +88,7 @@ class Link:
     def hold(self) -> None:
         """Nothing passes in either direction until ``release``; connections stay open."""
         self._do(self._open.clear)
+        self._do(self._answers.clear)
 
     def hold_answers(self) -> None:
         """Nothing comes back from the target until ``release``; what goes there passes."""
@@ -170,7 +171,6 @@ class Link:
             if self._delay_seconds:
                 await asyncio.sleep(self._delay_seconds)
             await may_pass.wait()
-            await self._open.wait()
             if not passes(len(data)):
                 return
             writer.write(data)

@@ -62,4 +62,4 @@ def not_shared() -> Reclaiming:
     def spawn(work: Coroutine[Any, Any, None]) -> None:
         work.close()
 
-    return Reclaiming(RestartDedup(EarlierRows(), ManualClock(), WINDOW_SECONDS, 1.0, spawn), WINDOW_SECONDS)
+    return Reclaiming(RestartDedup(EarlierRows(), ManualClock(), WINDOW_SECONDS, 1.0, spawn))

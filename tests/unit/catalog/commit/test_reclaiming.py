@@ -39,7 +39,7 @@ class Bench:
         self.ownership = OwnershipDouble(self.log)
         self.tasks: list[asyncio.Task[None]] = []
         dedup = RestartDedup(self.rows, ManualClock(), WINDOW_SECONDS, 1.0, self._spawn)
-        self.reclaiming = Reclaiming(dedup, WINDOW_SECONDS)
+        self.reclaiming = Reclaiming(dedup)
         self.reclaiming.ownership = self.ownership
         self.writers: dict[Statement, RememberingWriter] = {}
 

@@ -34,7 +34,7 @@ class Bench(OutcomeBench):
 
     def _reclaiming(self) -> Reclaiming:
         """As the committer's: rows are looked up in the same store."""
-        reclaiming = Reclaiming(RestartDedup(self.store, self.clock, WINDOW_SECONDS, 1.0, self._spawn), WINDOW_SECONDS)
+        reclaiming = Reclaiming(RestartDedup(self.store, self.clock, WINDOW_SECONDS, 1.0, self._spawn))
         reclaiming.ownership = self.ownership
         return reclaiming
 

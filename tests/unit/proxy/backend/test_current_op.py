@@ -6,6 +6,7 @@ import asyncio
 import itertools
 import threading
 import uuid
+from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import ExitStack
 from datetime import UTC, datetime
@@ -204,12 +205,13 @@ async def test_the_operations_of_a_process_are_told_by_number(alone: tuple[Mongo
         assert await others.activity("tsproxy 1") == Activity(is_connected=True)
         slow = threading.Thread(target=lambda: list(other.d.plain.find({"$where": "sleep(200) || true"})))
         slow.start()
-        seen = set[str]()
+        seen = Counter[str]()
         while slow.is_alive():
-            seen |= (await others.activity("tsproxy 1")).operations
+            seen.update((await others.activity("tsproxy 1")).operations)
             await asyncio.sleep(0.01)
         slow.join()
-        assert len(seen) == 1
+        # The end of the monitoring's wait may be seen for a moment.
+        assert len([each for each, looks in seen.items() if looks > 1]) == 1
         assert await others.activity("tsproxy 1") == Activity(is_connected=True)
     assert await others.activity("tsproxy 2") == Activity(is_connected=False)
 

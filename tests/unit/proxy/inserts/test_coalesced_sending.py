@@ -39,9 +39,7 @@ class Bench:
         self.store = NativeStoreDouble(*answers, repeatable=True)
         self.ownership = OwnershipDouble(self.log)
         self.tasks: list[asyncio.Task[None]] = []
-        reclaiming = Reclaiming(
-            RestartDedup(self.rows, ManualClock(), WINDOW_SECONDS, 1.0, self._spawn), WINDOW_SECONDS
-        )
+        reclaiming = Reclaiming(RestartDedup(self.rows, ManualClock(), WINDOW_SECONDS, 1.0, self._spawn))
         reclaiming.ownership = self.ownership
         options = CommitterOptions(server_selection_timeout_seconds=patience_seconds)
         self.reported: list[BaseException] = []
