@@ -38,7 +38,8 @@ from proxy.inserts.coalesced_sending import PAUSE_SECONDS, CoalescedSending
 WHOLE_DOCUMENTS: Final = 64
 """This many documents are not divided among rounds. Smaller commands would cost more for each document."""
 WHOLE_ALONE_DOCUMENTS: Final = 8
-"""The same on a standalone: there a command costs less, and the server has a thread for each that is in progress."""
+"""The same on a standalone: there a command costs less, and the server has a thread for each that is in progress. It is
+multiplied by the number of proxies, whose commands are in progress at the same time."""
 ROUNDS: Final = 2
 """Rounds in progress, as a multiple of ``rounds_in_flight``; rounds of buckets are a single command for more rows."""
 AGAIN_DOCUMENTS: Final = 16
@@ -124,7 +125,8 @@ class Coalescer:
         whole_documents: int = WHOLE_DOCUMENTS,
     ) -> None:
         """``report`` gets internal errors; ``precedence``: of the ``Committer``; ``whole_documents``: see above."""
-        self._whole_documents = whole_documents
+        self.whole_documents = self._whole_alone = whole_documents
+        """This many documents are not divided among rounds now."""
         self.metrics = CommitterMetrics()
         self._sending = CoalescedSending(store, clock, self.metrics, reclaiming)
         self._store = store
@@ -135,6 +137,10 @@ class Coalescer:
         self._lanes: dict[_LaneKey, _Lane] = {}
         self._tasks = CommitTasks(clock, report)
         self._doubt_bytes = 0
+
+    def share_backend(self, others: int) -> None:
+        """As many other proxies use the backend from now on."""
+        self.whole_documents = min(self._whole_alone * (1 + others), WHOLE_DOCUMENTS)
 
     def deadline_seconds(self) -> float:
         """The time until which a writer that comes now may wait for its outcome."""
@@ -187,7 +193,7 @@ class Coalescer:
         lane.scheduled = False
         options = self._options()
         most_rounds = self._most_rounds(lane)
-        share = max(math.ceil(len(lane.ready) / max(1, most_rounds - lane.in_flight)), self._whole_documents)
+        share = max(math.ceil(len(lane.ready) / max(1, most_rounds - lane.in_flight)), self.whole_documents)
         entries = lane.take(min(share, options.limits.statements), options.limits.size_bytes)
         lane.in_flight += 1
         self._precedence.began(is_bulk=lane.is_bulk)

@@ -105,7 +105,7 @@ class Peering:
             self._connect,
             options.restart_window_seconds,
             now_seconds,
-            reactions if assembly.ingest.retryable_writes else Reactions(),
+            reactions if assembly.ingest.retryable_writes else Reactions(self._share_backend),
             is_local=is_loopback(settings.listen.host),
         )
         self._asking = Asking(
@@ -271,8 +271,13 @@ class Peering:
 
     # --- what follows ---------------------------------------------------------------------------------------
 
+    def _share_backend(self) -> None:
+        """With others, whether clients reach them or not."""
+        self._assembly.access_mode.coalescer.share_backend(len(self.membership.peers))
+
     def _changed(self) -> None:
         """Ask from now on, or not any more: without other processes, inserts pay nothing for all this."""
+        self._share_backend()
         ingest, has_company = self._assembly.ingest, self.membership.has_company
         if has_company is (ingest.peer_statements is not None):
             return

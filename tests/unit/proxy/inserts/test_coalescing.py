@@ -103,8 +103,24 @@ async def test_what_comes_while_rounds_are_in_progress_joins_the_next() -> None:
     assert bench.store.sent == [[b"a"], [b"b"], [b"c", b"d", b"e"]]
 
 
-@pytest.mark.parametrize(("documents", "sent"), [(8, [8]), (16, [8, 8]), (24, [8, 8, 8]), (80, [20] * 4)])
-async def test_more_documents_than_stay_whole_are_divided_among_rounds(documents: int, sent: list[int]) -> None:
+@pytest.mark.parametrize(
+    ("others", "documents", "sent"),
+    [
+        (0, 8, [8]),
+        (0, 16, [8, 8]),
+        (0, 24, [8, 8, 8]),
+        (0, 80, [20] * 4),
+        (1, 16, [16]),
+        (1, 32, [16, 16]),
+        (3, 80, [32, 32, 16]),
+        (3, 160, [40] * 4),
+        (50, 128, [64, 64]),
+    ],
+)
+async def test_more_documents_than_stay_whole_are_divided_among_rounds(
+    others: int, documents: int, sent: list[int]
+) -> None:
+    """The more proxies send commands to the server, the larger they are."""
     store, clock = NativeStoreDouble(), ManualClock()
     coalescer = Coalescer(
         store,
@@ -115,6 +131,7 @@ async def test_more_documents_than_stay_whole_are_divided_among_rounds(documents
         not_shared(),
         whole_documents=WHOLE_ALONE_DOCUMENTS,
     )
+    coalescer.share_backend(others)
     store.gate.clear()
     for document in range(documents):
         coalescer.add(virtual(), KEY, RememberingWriter(), 0, b"%d" % document)

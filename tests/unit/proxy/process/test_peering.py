@@ -18,6 +18,7 @@ from prometheus_client import CollectorRegistry
 from catalog.errors import CommandError
 from catalog.identity import NOBODY
 from catalog.namespaces import Namespace
+from proxy.inserts.coalescing import WHOLE_ALONE_DOCUMENTS
 from proxy.observe.metrics import Metrics
 from proxy.observe.tasks import TaskSet
 from proxy.peers.handshake import Introduction, key_of
@@ -226,6 +227,14 @@ async def test_linked_processes_are_bounded_too(settings: Settings, monkeypatch:
         assert "tsproxy pretended 4" not in one.peering.membership.peers
         for each in links:
             each.close()
+
+
+async def test_commands_of_coalesced_inserts_are_larger_if_others_send_theirs(mongod: MongodProcess) -> None:
+    settings = Settings(backend=mongod.uri, listen=Address("127.0.0.1", 0))
+    async with part(settings) as one, part(settings) as two:
+        for each in (one, two):
+            coalescer = each.assembly.access_mode.coalescer
+            await eventually(lambda coalescer=coalescer: coalescer.whole_documents >= 2 * WHOLE_ALONE_DOCUMENTS)
 
 
 async def test_without_retryable_writes_and_parts_there_is_nothing_to_ask(mongod: MongodProcess) -> None:
