@@ -45,6 +45,7 @@ HOT_MODULES = (
     "catalog/placement.py",
     "catalog/ports.py",
     "proxy/backend/bucket_writes.py",
+    "proxy/backend/write_numbers.py",
     "proxy/backend/bulk_write.py",
     "proxy/backend/namespace_registry.py",
     "proxy/backend/parts/join_operations.py",

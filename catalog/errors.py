@@ -160,5 +160,9 @@ class Withheld(BackendUnavailable):
         super().__init__("the command was not sent")
 
 
+class Fenced(Withheld):
+    """A command was not executed, as another process has taken over what this one had sent (``MaySend``)."""
+
+
 class InvariantViolated(AssertionError):
     """An internal invariant was violated; never the client's fault."""

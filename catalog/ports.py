@@ -183,7 +183,10 @@ class PreparedJoin(Protocol):
 
 
 MaySend: TypeAlias = Callable[[], bool]
-"""Whether a command may still be sent, asked in the moment before it is; if not, the outcome is ``Rejected``."""
+"""Whether a command may still be sent, asked in the moment before it is; if not, the outcome is ``Rejected``.
+
+Its error is ``Withheld`` then, or ``Fenced`` if the backend has refused to execute the command because another process
+has taken over what this one had sent. Such a command may be sent again, after the same question."""
 
 
 class BucketStore(Protocol):

@@ -17,10 +17,10 @@ from typing import Protocol, TypeAlias, TypeVar
 from catalog.buckets.write_batch import Writer
 from catalog.commit.restart_dedup import Found, RestartDedup
 from catalog.commit.statements import NETWORK_TIMEOUT, SessionKey, Statement, Transaction
-from catalog.errors import BackendUnavailable, CommandError
+from catalog.errors import BackendUnavailable, CommandError, Fenced
 from catalog.kernel import Measurement
 from catalog.namespaces import VirtualCollection
-from catalog.ports import WriteConcern
+from catalog.ports import BulkOutcome, Rejected, WriteConcern
 
 _TAKEN = "another proxy may have executed this statement"
 
@@ -169,6 +169,12 @@ class _Verdicts:
 def taken() -> BackendUnavailable:
     """The error of a statement that another process may have executed, for its driver to send it again."""
     return BackendUnavailable(_TAKEN, code=NETWORK_TIMEOUT)
+
+
+def taken_over(outcome: BulkOutcome) -> BulkOutcome:
+    """The outcome for writers who cannot ask: another process that this one does not know has set up a fence."""
+    is_fenced = isinstance(outcome, Rejected) and isinstance(outcome.error, Fenced)
+    return Rejected(taken()) if is_fenced else outcome
 
 
 def is_contested(writer: Writer) -> bool:

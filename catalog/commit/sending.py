@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
 
 from catalog.buckets.write_batch import Writer
-from catalog.commit.reclaiming import Contested, ContestedRow, Reclaiming, taken
+from catalog.commit.reclaiming import Contested, ContestedRow, Reclaiming, taken, taken_over
 from catalog.commit.round import PreparedWrite
 from catalog.commit.statements import Statement
 from catalog.errors import Withheld
@@ -82,7 +82,7 @@ class CommitSending:
         writes are concerned.
         """
         if self._reclaiming.ownership is None:
-            return self.noted(commit, await self._write(commit, None))
+            return self.noted(commit, taken_over(await self._write(commit, None)))
         while True:
             if (contested := await self._reclaimed(commit)) is not None:
                 if not resent or _bars(commit, contested):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import ssl
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -23,9 +23,10 @@ from proxy.backend.account_login import STATUS, AccountLogin
 from proxy.backend.backend_tls import context_of
 from proxy.backend.bucket_store import MongoBucketStore
 from proxy.backend.collection_listing import CollectionListing
-from proxy.backend.collection_store import CollectionStore
+from proxy.backend.collection_store import NOTHING, CollectionStore
 from proxy.backend.current_op import CurrentOperations, account_of, listener_text, process_name
 from proxy.backend.driver_calls import DriverCalls, DriverClient, PrimarySearch
+from proxy.backend.fences import Fences
 from proxy.backend.least_role import missing_natively, missing_rights
 from proxy.backend.member_watch import MemberWatch
 from proxy.backend.namespace_registry import NamespaceRegistry
@@ -33,16 +34,18 @@ from proxy.backend.parts.part_store import PartStore
 from proxy.backend.probing import profile_of, unpacks_buckets
 from proxy.backend.row_search import RowSearch, time_of
 from proxy.backend.server_cache import cache_share_bytes
-from proxy.backend.service import OnAnswered, ServicePool
+from proxy.backend.service import OnAnswered, PoolFamily, ServicePool
 from proxy.backend.service_auth import authenticator, introducing
 from proxy.backend.service_connection import LOGIN_REFUSED
 from proxy.backend.side_pools import SidePools
 from proxy.backend.write_concern_waits import WriteConcernWaits
+from proxy.backend.write_numbers import WriteNumbers
 from proxy.observe.tasks import Spawn, TaskSet
 from proxy.request.authorisation import AccessControl, is_unauthorized, may_on_cluster
 from proxy.request.name_use import NameUse, name_use, names_of
 from proxy.request.own_steps import client_message
 from proxy.request.ports import Readers
+from proxy.request.service_sessions import session_secret
 from rewrite.profile import Profile
 
 log = structlog.get_logger(__name__)
@@ -136,7 +139,8 @@ class Backend:
         questions = TaskSet(lambda error: log.error("listing collections ended with an error", exc_info=error))
         registry = NamespaceRegistry(listing.collections, questions.spawn, loop.time, refresh_seconds)
         side = SidePools(pool)
-        others = CurrentOperations(side.questions, name, account_of(answer))
+        fences = _numbered(pool.family, side.fences, profile, session_secret(uri), name, registry, probe)
+        others = CurrentOperations(side.questions, name, account_of(answer), fences)
         waits = (
             WriteConcernWaits(pool.another(WAITS_AT_ONCE), spawn, patience_seconds) if profile.is_replica_set else None
         )
@@ -159,6 +163,11 @@ class Backend:
             raise
         log.debug("the backend has answered", version=build.get("version"), set_name=hello.get("setName", ""))
         return hello, profile
+
+    def on_fence(self, told: Callable[[], None]) -> None:
+        """``told`` is called if another process has taken over what this one had sent."""
+        if self.pool.family.numbers is not None:
+            self.pool.family.numbers.on_fence = told
 
     async def cache_share_bytes(self) -> int:
         """How much of the backend's cache open buckets may fill; 0 if unknown."""
@@ -210,7 +219,6 @@ class Backend:
             self.pool,
             self._row_search(on_buckets=False),
             self.waits,
-            retryable=self.profile.is_replica_set or self.profile.is_mongos,
         )
 
     async def announce(self, port: int, *, has_tls: bool, is_local: bool) -> None:
@@ -342,3 +350,28 @@ async def _run(calls: DriverCalls, database: str, body: dict[str, Any]) -> dict[
         return client.get_database(database).command(body, codec_options=TOLERANT)
 
     return dict(await calls.ask(request))
+
+
+def _numbered(
+    family: PoolFamily,
+    pool: ServicePool,
+    profile: Profile,
+    secret: bytes,
+    name: str,
+    registry: NamespaceRegistry,
+    probe: AccessProbe,
+) -> Fences | None:
+    """Number the writes of the process with this name, where the backend takes numbers; the fences of others.
+
+    A ``mongos`` would send those to one of many servers.
+    """
+    if profile.is_replica_set or profile.is_mongos:
+        family.numbers = WriteNumbers(secret, name)
+    return Fences(pool, secret, partial(_fence_places, registry, probe)) if profile.is_replica_set else None
+
+
+def _fence_places(registry: NamespaceRegistry, probe: AccessProbe) -> Iterator[Namespace]:
+    """Collections from which the account may delete if it writes measurements at all."""
+    for collection in registry.known():
+        is_on_buckets = probe.profile.uses_buckets
+        yield collection.buckets if is_on_buckets else Namespace(collection.namespace.database, NOTHING)

@@ -12,7 +12,7 @@ from bson.raw_bson import RawBSONDocument
 
 from catalog.bson.codec import encode
 from catalog.commit.empty_timestamps import has_empty_timestamp, inserting_statement
-from catalog.errors import BackendUnavailable
+from catalog.errors import BackendUnavailable, Fenced
 from catalog.internal_errors import internal_error
 from catalog.namespaces import Namespace, VirtualCollection
 from catalog.ports import BulkOutcome, MaySend, OnOutcome, Rejected, Unknown, WriteConcern
@@ -23,6 +23,7 @@ from proxy.backend.replication_wait import Attempt
 from proxy.backend.service import ServicePool
 from proxy.backend.service_connection import LostAfterSending, ServiceAnswer
 from proxy.backend.write_concern_waits import WriteConcernWaits
+from proxy.backend.write_numbers import WriteNumber
 
 BODIES_LIMIT: Final = 4096
 """How many bodies of commands are kept."""
@@ -121,12 +122,26 @@ class BucketWrites:
     ) -> BulkOutcome:
         self._begins(collection)
 
+        numbers = self._pool.family.numbers
+        used: list[WriteNumber] = []
+
+        def numbered(body: bytes) -> bytes:
+            assert numbers is not None
+            used.append(numbers.take())
+            return used[-1].numbered(body)
+
         async def send(attempt: Attempt) -> bytes:
             body = self._body(command, collection, write_concern, attempt)
-            return await self._pool.request(body, deadline_seconds, identifier, documents, may_send)
+            return await self._pool.request(
+                body, deadline_seconds, identifier, documents, may_send, None if numbers is None else numbered
+            )
 
-        outcome = await bulk_write(self._pool, self._waits, write_concern, collection.buckets, send)
-        return self._judged(collection, outcome)
+        outcome: BulkOutcome | None = None
+        try:
+            outcome = await bulk_write(self._pool, self._waits, write_concern, collection.buckets, send)
+        finally:
+            is_fenced = numbers is not None and numbers.ended(used, outcome)
+        return Rejected(Fenced()) if is_fenced else self._judged(collection, outcome)
 
     def outcome(self, collection: VirtualCollection, answer: ServiceAnswer, sent_at_seconds: float) -> BulkOutcome:
         """The outcome of a write that was begun."""

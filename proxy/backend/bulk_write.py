@@ -18,6 +18,7 @@ from proxy.backend.replication_wait import Attempt, ReplicationWait
 from proxy.backend.service import ServicePool
 from proxy.backend.service_connection import LostAfterSending, NotSent
 from proxy.backend.write_concern_waits import ACKNOWLEDGED_FIELDS, Send, WriteConcernWaits, decoded
+from proxy.backend.write_numbers import TOO_OLD
 from proxy.request.own_steps import client_message
 
 UNDECIDED_CODES: Final = frozenset({6, 7, 50, 89, 91, 189, 262, 9001, 10107, 11600, 11602, 13435, 13436})
@@ -108,9 +109,11 @@ def outcome_of(
     ``message_of``: the text of the error of one document for its client, who also gets what else the server says of it.
     """
     if not reply.get("ok"):
+        code = int(reply.get("code", 1))
         error = CommandError(
-            int(reply.get("code", 1)),
-            _client_message(reply),
+            code,
+            # This one tells the number; no client gets it.
+            str(reply.get("errmsg", "")) if code == TOO_OLD else _client_message(reply),
             labels=tuple(reply.get("errorLabels", ())),
             fails_command=True,
             name=reply.get("codeName"),

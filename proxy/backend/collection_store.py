@@ -6,63 +6,47 @@ again after a lost reply: the server then executes what it has not executed yet,
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Final
 
-from bson.binary import Binary
 from bson.int64 import Int64
 from bson.raw_bson import RawBSONDocument
 
 from catalog.bson.codec import encode
-from catalog.errors import UNAUTHORIZED
+from catalog.errors import UNAUTHORIZED, Fenced
 from catalog.kernel import Measurement
 from catalog.namespaces import Namespace, VirtualCollection
-from catalog.ports import BulkOutcome, MaySend, WriteConcern
+from catalog.ports import BulkOutcome, MaySend, Rejected, WriteConcern
 from proxy.backend.bulk_write import bulk_write
 from proxy.backend.replication_wait import Attempt
 from proxy.backend.row_search import RowSearch
 from proxy.backend.service import ServicePool
 from proxy.backend.write_concern_waits import WriteConcernWaits
+from proxy.backend.write_numbers import WriteNumber
 from proxy.request.own_steps import LONGEST_TEXT, client_message
 
 NOTHING: Final = "tsproxy.nothing"
 """A collection that need not exist: writes that change nothing go there, only to wait for their write concern."""
-MOST_IDLE_SESSIONS: Final = 64
-
-
-@dataclass(slots=True)
-class WriteNumber:
-    """A session of this process, and the number of its latest command."""
-
-    session: Mapping[str, Any]
-    number: int = 0
 
 
 class CollectionStore:
     """Implements the ports of ``proxy.inserts.coalescing`` and of ``catalog.commit.restart_dedup``."""
 
-    def __init__(self, pool: ServicePool, rows: RowSearch, waits: WriteConcernWaits | None, *, retryable: bool) -> None:
-        """``rows`` searches the collections themselves; ``waits``: for replica sets; ``retryable``: see above."""
+    def __init__(self, pool: ServicePool, rows: RowSearch, waits: WriteConcernWaits | None) -> None:
+        """``rows`` searches the collections themselves; ``waits``: for replica sets."""
         self._pool = pool
         self._rows = rows
         self._waits = waits
-        self._retryable = retryable
-        self._idle: list[WriteNumber] = []
+        self._numbers = pool.family.numbers
 
     def next_number(self) -> WriteNumber | None:
         """The number for the next command; ``None`` if it cannot be sent again."""
-        if not self._retryable:
-            return None
-        number = self._idle.pop() if self._idle else WriteNumber({"id": Binary(uuid.uuid4().bytes, 4)})
-        number.number += 1
-        return number
+        return None if self._numbers is None else self._numbers.take()
 
-    def settled(self, number: WriteNumber | None) -> None:
-        """The outcome of the command with this number is known, so its session can be used again."""
-        if number is not None and len(self._idle) < MOST_IDLE_SESSIONS:
-            self._idle.append(number)
+    def settled(self, number: WriteNumber | None, *, is_known: bool = True) -> None:
+        """The command with this number will not be sent again; ``is_known``: its outcome."""
+        if number is not None and self._numbers is not None:
+            self._numbers.free(number, is_answered=is_known)
 
     async def insert(
         self,
@@ -80,9 +64,12 @@ class CollectionStore:
         body: dict[str, Any] = {"insert": collection.namespace.collection, "ordered": ordered}
         if number is not None:
             body |= {"lsid": number.session, "txnNumber": Int64(number.number)}
-        return await self._send(
+        outcome = await self._send(
             collection.namespace, body, "documents", documents, write_concern, deadline_seconds, may_send
         )
+        if number is not None and self._numbers is not None and self._numbers.is_fenced(number, outcome):
+            return Rejected(Fenced())
+        return outcome
 
     async def update(
         self,

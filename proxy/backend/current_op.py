@@ -28,6 +28,7 @@ from catalog.bson.codec import decode, encode
 from catalog.errors import UNAUTHORIZED, CommandError
 from catalog.identity import User
 from catalog.namespaces import BUCKETS_PREFIX
+from proxy.backend.fences import Fences
 from proxy.backend.service import ServicePool
 from proxy.request.client_metadata import OWN_PROGRAM
 from proxy.request.command_table import READS_BUCKETS, SEEKING_WRITES
@@ -92,11 +93,15 @@ def account_of(status: bytes) -> User | None:
 class CurrentOperations:
     """Runs ``$currentOp`` over a service connection; with access control, its account needs ``inprog``."""
 
-    def __init__(self, pool: ServicePool, own_name: str, account: User | None = None) -> None:
+    def __init__(
+        self, pool: ServicePool, own_name: str, account: User | None = None, fences: Fences | None = None
+    ) -> None:
         """``account``: the user that this process authenticated as; ``None`` where there is none.
 
-        With access control, a connection counts as that of a proxy only if it also has that user.
+        With access control, a connection counts as that of a proxy only if it also has that user. ``fences``: where
+        writes have numbers.
         """
+        self._fences = fences
         self._pool = pool
         self._own = Own(own_name, account)
 
@@ -139,6 +144,11 @@ class CurrentOperations:
         if not found:
             return Activity(is_connected=False)
         return Activity(True, frozenset(str(each) for each in found[0]["operations"] if each is not None))
+
+    async def fence(self, name: str) -> None:
+        """What another process has sent until now is not executed later; raises ``CommandError``."""
+        if self._fences is not None:
+            await self._fences.set_up(name)
 
     async def executes(self, sessions: Sequence[bytes]) -> bool:
         """Whether the backend executes a command of one of these sessions, raw; raises ``CommandError``."""

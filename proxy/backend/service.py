@@ -26,6 +26,7 @@ from proxy.backend.service_connection import (
     ServiceConnection,
     Waiter,
 )
+from proxy.backend.write_numbers import WriteNumbers
 from proxy.request.authorisation import is_unauthorized
 from proxy.upstream.connecting import connect
 from proxy.upstream.keepalive import keep_alive
@@ -121,6 +122,8 @@ class PoolFamily:
     def __init__(self) -> None:
         self.pools: list[ServicePool] = []
         self.times = ClusterTimes()
+        self.numbers: WriteNumbers | None = None
+        """Of the writes of this process; ``None`` if the backend takes none."""
         self.on_refused: Callable[[ServicePool], None] = lambda pool: None
         """Called if the backend answers a command of a pool with error 13."""
 
@@ -229,8 +232,11 @@ class ServicePool:
         identifier: str = "",
         documents: Sequence[bytes] = (),
         may_send: MaySend | None = None,
+        numbered: Callable[[bytes], bytes] | None = None,
     ) -> bytes:
         """Send one command on any connection; returns the reply document.
+
+        ``numbered`` makes of the body what is sent, in the moment before.
 
         Raises ``NotSent`` if it cannot be sent before the deadline, ``Withheld`` if it may not be sent once there is a
         connection, and ``LostAfterSending`` if the connection is lost or no reply arrives by the deadline: writers must
@@ -248,6 +254,8 @@ class ServicePool:
             if may_send is not None and not may_send():
                 self._idle.append(connection)
                 raise Withheld
+            if numbered is not None:
+                body = numbered(body)
             request = self._send(connection, waiter.tell, body, deadline_seconds, identifier, documents)
         except BaseException:
             self._places.release()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from proxy.backend.fences import FENCES_AT_ONCE
 from proxy.backend.service import ServicePool
 from proxy.request.ports import STEPS_AT_ONCE
 from proxy.request.step_places import StepPlaces
@@ -26,9 +27,10 @@ class SidePools:
         """For steps of deletes and the like."""
         self.searches = commits.another(SEARCHES_AT_ONCE)
         self.questions = commits.another(QUESTIONS_AT_ONCE)
+        self.fences = commits.another(FENCES_AT_ONCE)
         self.search_places = StepPlaces(SEARCHES_AT_ONCE, SEARCHES_OF_ONE)
 
     def close(self) -> None:
         """Close every idle connection."""
-        for pool in (self.steps, self.searches, self.questions):
+        for pool in (self.steps, self.searches, self.questions, self.fences):
             pool.close()

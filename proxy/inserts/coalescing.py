@@ -60,8 +60,8 @@ class NativeStore(Protocol):
         """What makes the next command repeatable; ``None`` if it cannot be sent again."""
         ...
 
-    def settled(self, number: Any) -> None:
-        """The outcome of that command is known."""
+    def settled(self, number: Any, *, is_known: bool = True) -> None:
+        """That command will not be sent again; ``is_known``: its outcome."""
         ...
 
     async def insert(
@@ -309,9 +309,11 @@ class Coalescer:
         unknown = _unknown(error)
         doubtful = command.doubt(unknown, self._clock.monotonic_seconds())
         if not doubtful:
+            self._store.settled(command.number, is_known=False)
             return
         size_bytes = sum(len(entry.document) for entry in command.entries)
         if command.number is None or command.is_barred or self._doubt_bytes + size_bytes > DOUBTS_LIMIT_BYTES:
+            self._store.settled(command.number, is_known=False)
             for writer in doubtful.values():
                 writer.lose(unknown)
             return
@@ -341,6 +343,8 @@ class Coalescer:
                 await asyncio.sleep(PAUSE_SECONDS)
         finally:
             self._doubt_bytes -= size_bytes
+            if doubtful:
+                self._store.settled(command.number, is_known=False)
             for writer in doubtful.values():
                 writer.lose(unknown)
 

@@ -27,7 +27,7 @@ from proxy.backend.current_op import MOST_PROXIES, Activity, Proxy
 from proxy.peers.link import Inbound, Link, LinkLost
 from proxy.peers.membership_times import MembershipTimes
 from proxy.peers.peer import ANSWER_SECONDS, Peer
-from proxy.peers.quietness import Quiet, until_over, until_quiet
+from proxy.peers.quietness import Quiet, is_over, until_over, until_quiet
 
 log = structlog.get_logger(__name__)
 
@@ -60,6 +60,10 @@ class PeerDirectory(Protocol):
 
     def activity(self, name: str) -> Awaitable[Activity]:
         """What the process with this name does; raises ``CommandError``."""
+        ...
+
+    def fence(self, name: str) -> Awaitable[None]:
+        """What that process has sent until now is not executed later; raises ``CommandError``."""
         ...
 
     def executes(self, sessions: Sequence[bytes]) -> Awaitable[bool]:
@@ -149,6 +153,10 @@ class Membership:
             self._reactions.stood_still()
             self._contest(now_seconds)
 
+    def given_up(self) -> None:
+        """Another process has taken over what this one had sent."""
+        self._contest(self._now_seconds())
+
     def _contest(self, now_seconds: float) -> None:
         """Others may have taken any session."""
         self._times.contested = now_seconds
@@ -193,7 +201,8 @@ class Membership:
         quiet = await until_quiet(self._others.activity, name, knows_seconds, self._now_seconds)
         if quiet is Quiet.ABSENT and peer is not None and not peer.is_linked and peer.inbound is None:
             self._gone(peer)
-        return quiet is not Quiet.NOT_YET
+        peer = peer or Peer(name)
+        return await is_over(quiet, partial(peer.fence, self._others.fence, self._now_seconds))
 
     # --- Answerer -------------------------------------------------------------------------------------------
 

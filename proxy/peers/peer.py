@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -18,6 +18,8 @@ log = structlog.get_logger(__name__)
 
 ANSWER_SECONDS: Final = 2.0
 """Time that a process has to answer a question; then it is given up."""
+FENCES_HOLD_SECONDS: Final = 5.0
+"""How long the fences of a process are not set up again. Each time, it has to ask about all that it has in progress."""
 
 
 @dataclass(slots=True, eq=False)
@@ -43,6 +45,8 @@ class Peer:
     """When the latest link with it has ended, so that it hears no longer that this process counts on it."""
     met_seconds: float = 0.0
     """When it was seen first. It opens a link at once, or will not count on this process to answer."""
+    fenced_seconds: float = -math.inf
+    """When its latest fences were begun (``proxy.backend.fences``)."""
 
     @property
     def is_linked(self) -> bool:
@@ -64,6 +68,14 @@ class Peer:
             return -math.inf
         # It tells the backend where it listens before it serves clients.
         return self.met_seconds if self.port else math.inf
+
+    async def fence(self, set_up: Callable[[str], Awaitable[None]], now_seconds: Callable[[], float]) -> None:
+        """What it had sent when it was given up is not executed later; raises ``CommandError`` as ``set_up`` does."""
+        begun_seconds = now_seconds()
+        if self.fenced_seconds >= max(self.lost_seconds, begun_seconds - FENCES_HOLD_SECONDS):
+            return
+        await set_up(self.name)
+        self.fenced_seconds = max(self.fenced_seconds, begun_seconds)
 
     def may_have_made(self, stored_id: bytes, now_seconds: float) -> bool:
         """Whether it may have made this id, unless that was just now; ``now_seconds``: by the clock of ``Inbound``."""

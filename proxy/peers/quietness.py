@@ -62,6 +62,20 @@ async def until_quiet(
     return Quiet.NOT_YET
 
 
+async def is_over(quiet: Quiet, fence: Callable[[], Awaitable[None]]) -> bool:
+    """Whether nothing of a process that was waited for follows; ``fence`` sees to it that its network brings nothing.
+
+    It raises ``CommandError``.
+    """
+    if quiet is not Quiet.QUIET:
+        return quiet is Quiet.ABSENT
+    try:
+        await fence()
+    except CommandError:
+        return False
+    return True
+
+
 async def until_over(executes: Callable[[], Awaitable[bool]], now_seconds: Callable[[], float]) -> bool:
     """Wait until the backend executes nothing more of some sessions, for ``QUIET_SECONDS`` at most; whether it does.
 

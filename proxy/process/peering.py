@@ -58,6 +58,7 @@ MOST_LINKED: Final = 2 * MOST_PROXIES
 BACKLOG: Final = 128
 
 CANNOT_ANNOUNCE: Final = "cannot publish peer_listen to the backend"
+TAKEN_OVER: Final = "another tsproxy has taken over unfinished inserts: it is asked about all of them"
 TOO_MANY: Final = "too many connections of other tsproxy processes: closing one"
 PORT_IN_USE: Final = "the address for other tsproxy processes is in use: another port is chosen"
 
@@ -119,6 +120,7 @@ class Peering:
             partial(assembly.backend.health, HEARING_SECONDS),
         )
         holding = Holding(self._own.name, self.membership.holders, self.numbers, now_seconds, spawn)
+        assembly.backend.on_fence(self._fenced)
         self._held_here = HeldHere(
             None if in_parts is None else in_parts.readers,
             holding,
@@ -270,6 +272,10 @@ class Peering:
         self._assembly.effects.changed_elsewhere(change)
 
     # --- what follows ---------------------------------------------------------------------------------------
+
+    def _fenced(self) -> None:
+        log.warning(TAKEN_OVER)
+        self.membership.given_up()
 
     def _share_backend(self) -> None:
         """With others, whether clients reach them or not."""

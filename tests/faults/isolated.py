@@ -47,6 +47,19 @@ def executed_meanwhile(pair: Isolation, *, is_silent: bool) -> None:
     _goes_on(pair, attempts)
 
 
+def delivered_late(pair: Isolation) -> None:
+    """What the first one has sent reaches the backend when the second one has executed all of it."""
+    statements = pair.next(pair.known_sessions(4 * SESSIONS))
+    pair.isolate(is_silent=True)
+    attempts = [Attempt(each, pair.one) for each in statements]
+    time.sleep(PROGRESS_SECONDS)
+    pair.wait_until_given_up()
+    _all_sent(attempts, pair, at_second=True)
+    pair.deliver()
+    time.sleep(PROGRESS_SECONDS)
+    _goes_on(pair, attempts)
+
+
 def executed_by_nobody_else(pair: Isolation, *, is_silent: bool) -> None:
     """Clients that have waited get a result, or an error after which they repeat the statement."""
     attempts = _in_progress(pair, pair.isolate, is_silent=is_silent)

@@ -11,6 +11,7 @@ from tests.faults.isolated import (
     KINDS,
     WAYS,
     back_and_forth,
+    delivered_late,
     executed_by_nobody_else,
     executed_during_a_standstill,
     executed_meanwhile,
@@ -38,6 +39,13 @@ def test_what_another_proxy_has_executed_meanwhile(
     is_silent, patience_seconds = KINDS[kind]
     with Isolation(backend, tmp_path, database, WAYS[way], patience_seconds=patience_seconds) as pair:
         executed_meanwhile(pair, is_silent=is_silent)
+
+
+@pytest.mark.parametrize("way", ["in parts", "in place", "native"])
+def test_what_the_network_delivers_late(backend: MongodProcess, tmp_path: Path, database: str, way: str) -> None:
+    """After another proxy has executed it: the backend refuses it."""
+    with Isolation(backend, tmp_path, database, WAYS[way]) as pair:
+        delivered_late(pair)
 
 
 @pytest.mark.parametrize(("way", "kind"), [("in parts", "impatient"), ("in place", "cut"), ("native", "cut")])

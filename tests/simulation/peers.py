@@ -309,6 +309,9 @@ class Node:
     def _is_connected(self, node: Node) -> bool:
         return node.is_alive or bool(self._network.operations(node.store_port))
 
+    async def fence(self, name: str) -> None:
+        """No message of the simulation is late."""
+
     async def executes(self, sessions: Sequence[bytes]) -> bool:
         """Nothing is relayed here."""
         return False

@@ -208,6 +208,13 @@ class Isolation:
             each.cut_all()
             each.release()
 
+    def deliver(self) -> None:
+        """As ``heal``, but what ``one`` has sent to the backend was only late: it arrives now."""
+        for each in self.between:
+            each.cut_all()
+            each.release()
+        self.behind.release()
+
     def wait_until_given_up(self) -> None:
         """``one`` by ``two``: it has answered nothing for longer than others wait."""
         time.sleep(GIVEN_UP_SECONDS)

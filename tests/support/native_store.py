@@ -30,8 +30,8 @@ class NativeStoreDouble:
         self._count += 1
         return self._count if self._repeatable else None
 
-    def settled(self, number: int | None) -> None:
-        if number is not None:
+    def settled(self, number: int | None, *, is_known: bool = True) -> None:
+        if is_known and number is not None:
             self.free.append(number)
 
     async def insert(

@@ -13,8 +13,8 @@ from catalog.commit.reclaiming import Contested, Reclaiming
 from catalog.commit.restart_dedup import RestartDedup
 from catalog.commit.round import PreparedWrite
 from catalog.commit.sending import Commit
-from catalog.commit.statements import Statement, StatementLog
-from catalog.errors import BackendUnavailable, CommandError
+from catalog.commit.statements import NETWORK_TIMEOUT, Statement, StatementLog
+from catalog.errors import BackendUnavailable, CommandError, Fenced
 from catalog.identity import NOBODY
 from catalog.ports import Rejected, WriteConcern
 from tests.support.catalog_parts import RememberingWriter, measurement
@@ -276,3 +276,29 @@ async def test_an_outcome_that_cannot_be_had_is_told_to_the_store_s_caller() -> 
 def test_a_commit_keeps_its_time() -> None:
     commit = Commit(OutcomeBench().virtual, WriteConcern(), (), 1.0, 2.0)
     assert (commit.until(9.0).since_seconds, commit.until(9.0).deadline_seconds) == (1.0, 9.0)
+
+
+async def test_a_commit_that_a_fence_has_kept_out_is_sent_again_after_the_question() -> None:
+    """Another process has taken over what this one had sent, and may have executed it."""
+    bench = Bench()
+    bench.store.answers.append(then(bench.ownership.contest, outcome=Rejected(Fenced())))
+    await bench.commit_writes(bench.shared(bench.statement(1)))
+    assert bench.ownership.asked == [1]
+    assert [name for name, _, _ in bench.store.sent] == ["insert", "insert"]
+    assert bench.written(1) == {0: None}
+
+
+async def test_what_another_process_has_taken_over_and_executed_is_not_sent_again() -> None:
+    bench = Bench()
+    bench.store.answers.append(then(bench.ownership.contest, outcome=Rejected(Fenced())))
+    bench.ownership.written[1] = (0, 1)
+    await bench.commit_writes(bench.shared(bench.statement(1)))
+    assert [name for name, _, _ in bench.store.sent] == ["insert"]
+    assert bench.written(1) == {0: None}
+
+
+async def test_without_anybody_to_ask_what_was_taken_over_fails_so_that_drivers_send_it_again() -> None:
+    bench = Bench(Rejected(Fenced()))
+    bench.reclaiming.ownership = None
+    await bench.commit_writes(bench.shared(bench.statement(1)))
+    assert bench.written(1) == {0: NETWORK_TIMEOUT}

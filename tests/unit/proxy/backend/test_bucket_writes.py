@@ -11,12 +11,14 @@ import bson
 import pytest
 from bson.objectid import ObjectId
 
-from catalog.errors import UUID_MISMATCH
+from catalog.errors import UUID_MISMATCH, Fenced
 from catalog.namespaces import Granularity, Namespace, TimeseriesOptions, VirtualCollection
 from catalog.ports import Applied, BulkOutcome, Rejected, Unknown, WriteConcern
 from proxy.backend.bucket_writes import BucketWrites
+from proxy.backend.fences import Fences
 from proxy.backend.service import ServicePool
 from proxy.backend.service_connection import LostAfterSending, OnAnswer
+from proxy.backend.write_numbers import WriteNumbers, session_of
 from tests.support.mongod import MongodProcess
 from tests.support.ports import LOOPBACK
 
@@ -143,3 +145,29 @@ async def test_a_bucket_with_an_empty_timestamp_is_taken_back_by_its_id(
     assert isinstance(outcome, Rejected)
     assert outcome.error.code == UUID_MISMATCH
     assert mongod.shared_client[db_name]["system.buckets.x"].count_documents({}) == 0
+
+
+async def test_w102_what_another_process_has_taken_over_is_not_written(
+    replica_set: MongodProcess, db_name: str
+) -> None:
+    """The numbers of writes that have ended are free again, whatever their outcome."""
+    replica_set.shared_client[db_name].create_collection("x", timeseries={"timeField": "t", "metaField": "m"})
+    bench, fenced = Bench(replica_set, db_name), []
+    numbers = bench.pool.family.numbers = WriteNumbers(b"secret", "tsproxy a")
+    numbers.on_fence = lambda: fenced.append(1)
+    fences = Fences(bench.pool, b"secret", lambda: [bench.x.buckets])
+    until_seconds = asyncio.get_running_loop().time() + 10
+
+    async def insert() -> BulkOutcome:
+        return await bench.writes.insert(bench.x, [bucket(ObjectId())], PLAIN, until_seconds)
+
+    assert isinstance(await insert(), Applied)
+    await fences.set_up("tsproxy a")
+    outcome = await insert()
+    assert isinstance(outcome, Rejected)
+    assert isinstance(outcome.error, Fenced)
+    assert fenced == [1]
+    assert isinstance(await insert(), Applied)
+    assert replica_set.shared_client[db_name]["system.buckets.x"].count_documents({}) == 2
+    assert numbers.take().session == session_of(b"secret", "tsproxy a", 0)
+    bench.pool.close()

@@ -7,9 +7,11 @@ from collections.abc import AsyncIterator
 
 import bson
 import pytest
+from bson.int64 import Int64
 
 from catalog.commit.restart_dedup import NOTHING_UPDATE
 from catalog.commit.rows import digest_of
+from catalog.errors import Fenced
 from catalog.kernel import parse_measurement
 from catalog.namespaces import Granularity, Namespace, TimeseriesOptions, VirtualCollection
 from catalog.ports import Applied, Rejected, WriteConcern
@@ -17,6 +19,7 @@ from proxy.backend.backend import Backend
 from proxy.backend.collection_store import CollectionStore, _own_message
 from proxy.observe.tasks import TaskSet
 from tests.support.mongod import MongodProcess
+from tests.support.raw_wire import RawClient
 
 NO_TIME = bson.encode({"m": 1})
 MAJORITY = WriteConcern(bson.encode({"w": "majority"}))
@@ -77,11 +80,29 @@ async def test_w102_the_same_command_twice_is_executed_once(
         assert {at: error.code for at, error in outcome.errors.items()} == {1: 2}
         assert "'t' must be present" in outcome.errors[1].message
     assert replica_set.shared_client[db_name].x.count_documents({}) == 2
+    assert number is not None
+    before = number.number
+    of_set.settled(number)
+    assert of_set.next_number() is number
+    assert number.number == before + 1
+
+
+async def test_w102_what_another_process_has_taken_over_is_not_executed(
+    of_set: CollectionStore, replica_set: MongodProcess, db_name: str
+) -> None:
+    number = of_set.next_number()
+    assert number is not None
+    nothing = {"delete": "nothing", "deletes": [{"q": {"_id": 0}, "limit": 1}], "$db": db_name}
+    with RawClient(replica_set.port) as client:
+        assert client.run({**nothing, "lsid": number.session, "txnNumber": Int64(number.number + 9)})["ok"]
+    outcome = await of_set.insert(collection(db_name), [row(1)], WriteConcern(), number, soon(), ordered=True)
+    assert isinstance(outcome, Rejected)
+    assert isinstance(outcome.error, Fenced)
     of_set.settled(number)
     again = of_set.next_number()
-    assert again is number
-    assert again is not None
-    assert again.number == 2
+    outcome = await of_set.insert(collection(db_name), [row(1)], WriteConcern(), again, soon(), ordered=True)
+    assert isinstance(outcome, Applied)
+    assert replica_set.shared_client[db_name].x.count_documents({}) == 1
 
 
 async def test_a_standalone_cannot_be_asked_twice(

@@ -19,12 +19,12 @@ async def test_each_is_another_pool_to_the_same_server() -> None:
 
     commits = ServicePool(primary, None, None, 1.0)
     side = SidePools(commits)
-    pools = (commits, side.steps, side.searches, side.questions)
-    assert len(set(map(id, pools))) == 4
+    pools = (commits, side.steps, side.searches, side.questions, side.fences)
+    assert len(set(map(id, pools))) == 5
     for pool in pools:
         with pytest.raises(NotSent):
             await pool.request(b"", 0.0)
-    assert len(asked) == 4
+    assert len(asked) == 5
     side.close()
 
 

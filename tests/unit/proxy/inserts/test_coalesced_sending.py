@@ -14,8 +14,8 @@ from catalog.commit.precedence import Precedence
 from catalog.commit.reclaiming import Reclaiming
 from catalog.commit.restart_dedup import RestartDedup
 from catalog.commit.statements import Statement, StatementLog
-from catalog.errors import BackendUnavailable
-from catalog.ports import Unknown
+from catalog.errors import BackendUnavailable, Fenced
+from catalog.ports import Rejected, Unknown
 from proxy.inserts.coalescing import Coalescer
 from tests.support.catalog_parts import KEY, ManualClock, RememberingWriter, virtual
 from tests.support.committer_bench import LoopClock
@@ -39,12 +39,14 @@ class Bench:
         self.store = NativeStoreDouble(*answers, repeatable=True)
         self.ownership = OwnershipDouble(self.log)
         self.tasks: list[asyncio.Task[None]] = []
-        reclaiming = Reclaiming(RestartDedup(self.rows, ManualClock(), WINDOW_SECONDS, 1.0, self._spawn))
+        self.reclaiming = reclaiming = Reclaiming(
+            RestartDedup(self.rows, ManualClock(), WINDOW_SECONDS, 1.0, self._spawn)
+        )
         reclaiming.ownership = self.ownership
         options = CommitterOptions(server_selection_timeout_seconds=patience_seconds)
         self.reported: list[BaseException] = []
         self.coalescer = Coalescer(
-            self.store, LoopClock(), lambda: options, self.reported.append, Precedence(LoopClock()), reclaiming
+            self.store, LoopClock(), lambda: options, self.reported.append, Precedence(LoopClock()), self.reclaiming
         )
         self.hears: dict[int, RememberingWriter] = {}
 
@@ -160,3 +162,35 @@ async def test_documents_that_are_no_measurements_are_asked_about_too(number: in
     await bench.rest()
     assert bench.ownership.asked == [number]
     assert len(bench.store.sent) == 1
+
+
+async def test_a_command_that_a_fence_has_kept_out_is_sent_again_under_another_number() -> None:
+    """Another process has taken over what this one had sent, and has executed one of the statements."""
+    bench = Bench(Rejected(Fenced()))
+    bench.insert(1, 2)
+    await bench.in_progress()
+    bench.ownership.contest()
+    bench.ownership.written[1] = (0, 1)
+    await bench.rest()
+    assert bench.store.sent == [[document(1), document(2)], [document(2)]]
+    assert bench.store.numbers == [1, 2]
+    assert bench.store.free == [1, 2]
+    assert bench.codes(1) == bench.codes(2) == {0: None}
+
+
+async def test_after_a_fence_nobody_can_tell_what_became_of_a_copy() -> None:
+    bench = Bench(LOST, Rejected(Fenced()))
+    bench.insert(1)
+    await bench.rest()
+    assert len(bench.store.sent) == 2
+    assert bench.codes(1) == {0: 89}
+    assert bench.log.transaction((b"1", KEY.identity), 1).lost.runs == 1
+
+
+async def test_without_anybody_to_ask_what_was_taken_over_fails_so_that_drivers_send_it_again() -> None:
+    bench = Bench(Rejected(Fenced()))
+    bench.reclaiming.ownership = None
+    bench.insert(1)
+    await bench.rest()
+    assert len(bench.store.sent) == 1
+    assert bench.codes(1) == {0: 89}

@@ -63,6 +63,8 @@ class Bench:
         self.blind = False
         self.doing: list[Activity] = []
         self.executed: list[bool] = []
+        self.fenced: list[str] = []
+        self.cannot_fence = False
         self.links: list[LinkDouble] = []
         self.reachable = True
         self.connects: list[tuple[str, int, bool, str]] = []
@@ -97,6 +99,11 @@ class Bench:
         if self.looks_for_idle == 1:
             raise CommandError(13, "not authorized")
         return 1
+
+    async def fence(self, name: str) -> None:
+        if self.cannot_fence:
+            raise CommandError(50, "too slow")
+        self.fenced.append(name)
 
     async def executes(self, sessions: Sequence[bytes]) -> bool:
         return self.executed.pop()
@@ -351,6 +358,28 @@ async def test_its_operations_are_waited_for() -> None:
     bench.links[0].is_open = False
     assert await bench.members.quiet(["tsproxy two"])
     assert not bench.members.members()
+
+
+async def test_what_the_network_holds_of_a_quiet_process_is_fenced_off() -> None:
+    bench = Bench()
+    bench.found = [TWO]
+    await bench.members.begin()
+    bench.links[0].close()
+    bench.now_seconds += SESSION_LEASE_SECONDS + TURN_SECONDS
+    bench.doing = [Activity(is_connected=True)]
+    bench.cannot_fence = True
+    assert not await bench.members.quiet(["tsproxy two"]), "it may still write"
+    bench.cannot_fence = False
+    assert await bench.members.quiet(["tsproxy two"])
+    assert bench.fenced == ["tsproxy two"]
+    assert await bench.members.quiet(["tsproxy two"])
+    assert bench.fenced == ["tsproxy two"], "they hold for a while"
+
+
+async def test_who_was_given_up_asks_about_all_that_is_in_progress() -> None:
+    bench = Bench()
+    bench.members.given_up()
+    assert bench.events == ["lapsed", "contested"]
 
 
 async def test_the_commands_of_sessions_are_waited_for_where_the_backend_shows_them() -> None:

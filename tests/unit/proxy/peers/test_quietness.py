@@ -10,7 +10,7 @@ import pytest
 from catalog.errors import CommandError
 from proxy.backend.current_op import Activity
 from proxy.peers import quietness as under_test
-from proxy.peers.quietness import QUIET_LOOKS, QUIET_SECONDS, Quiet, until_over, until_quiet
+from proxy.peers.quietness import QUIET_LOOKS, QUIET_SECONDS, Quiet, is_over, until_over, until_quiet
 
 ABSENT = Activity(is_connected=False)
 
@@ -82,6 +82,29 @@ async def test_a_look_that_fails_is_no_look() -> None:
     backend = Backend(works(), CommandError(6, "unreachable"), works(), works(1), works())
     assert await backend.quiet() is Quiet.QUIET
     assert backend.looks == QUIET_LOOKS + 2
+
+
+@pytest.mark.parametrize(
+    ("quiet", "fails", "fences", "over"),
+    [
+        (Quiet.ABSENT, True, 0, True),
+        (Quiet.NOT_YET, False, 0, False),
+        (Quiet.QUIET, False, 1, True),
+        (Quiet.QUIET, True, 1, False),
+    ],
+)
+async def test_who_has_connections_is_fenced_off(quiet: Quiet, fails: bool, fences: int, over: bool) -> None:
+    """The network may hold what it has sent, unless its connections have ended."""
+    begun = 0
+
+    async def fence() -> None:
+        nonlocal begun
+        begun += 1
+        if fails:
+            raise CommandError(6, "unreachable")
+
+    assert await is_over(quiet, fence) is over
+    assert begun == fences
 
 
 async def test_commands_of_sessions_are_waited_for_to_their_end() -> None:

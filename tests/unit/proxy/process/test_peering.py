@@ -298,7 +298,9 @@ async def test_a_backend_that_cannot_be_told_is_no_reason_to_stop(settings: Sett
 
         assembly = one.assembly
         told = assembly.backend
-        backend = SimpleNamespace(announce=fails, others=told.others, profile=told.profile, health=told.health)
+        backend = SimpleNamespace(
+            announce=fails, others=told.others, on_fence=told.on_fence, profile=told.profile, health=told.health
+        )
         errors: list[BaseException] = []
         tasks = TaskSet(errors.append)
         another = await Peering.begin(settings, replace(assembly, backend=backend), one.metrics, tasks, errors.append)
