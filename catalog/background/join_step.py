@@ -45,15 +45,19 @@ class Prepared:
 
 
 class JoiningMetrics:
-    """Counters of joins; ``compressing``: joined buckets that were full and stayed uncompressed."""
+    """Counters of joins, and the total time of gaps between commits.
 
-    __slots__ = ("compressing", "documents_joined", "failures", "joins", "readers_in_the_way")
+    ``compressing``: joined buckets that were full and stayed uncompressed.
+    """
+
+    __slots__ = ("compressing", "documents_joined", "failures", "gap_seconds", "joins", "readers_in_the_way")
 
     def __init__(self) -> None:
         self.compressing = CompressingMetrics()
         self.joins = 0
         self.documents_joined = 0
         self.failures = 0
+        self.gap_seconds = 0.0
         self.readers_in_the_way = 0
 
 

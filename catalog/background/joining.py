@@ -19,7 +19,7 @@ from typing import TypeVar
 from catalog.background.absorbing import Absorbing
 from catalog.background.gathering import Gathering, GatheringPeers
 from catalog.background.join_step import JoiningMetrics, JoinSteps, Prepared
-from catalog.background.joining_pace import JoiningOptions, JoiningPace
+from catalog.background.joining_pace import JoiningOptions, pace_of
 from catalog.background.joins_due import LOOKED_AT_ONCE, JoinsDue, neighbours, place_of
 from catalog.background.orphan_parts import DepartedProcesses, OrphanParts
 from catalog.background.reader_barrier import ReaderBarrier
@@ -57,7 +57,7 @@ class Joining:
         self._clock = clock
         self._readers = readers
         self._options = options
-        self._pace = JoiningPace(options, catalog.growth, clock)
+        self._pace = pace_of(options, catalog.growth, clock)
         self._due = JoinsDue(clock)
         self._steps = JoinSteps(catalog, store, clock, options, not_allowed, forms)
         self._alone = True
@@ -108,12 +108,12 @@ class Joining:
         growth.segments.end_old(now_seconds)
         await self._due.look(growth, lambda bucket: self._is_due(bucket, now_seconds))
         due = list(islice(self._due, MOST_DUE))
-        since_seconds, before = self._clock.monotonic_seconds(), self.metrics.documents_joined
-        gap_seconds = self._pace.gap_seconds
+        since_seconds = self._clock.monotonic_seconds()
+        documents, gap_seconds = self.metrics.documents_joined, self.metrics.gap_seconds
         left = await self._pass(due, since_seconds + self._pace.pass_seconds())
         self._due.put_back(left)
         now_seconds = self._clock.monotonic_seconds()
-        joined, had_all_time = self.metrics.documents_joined - before, self._pace.gap_seconds == gap_seconds
+        joined, had_all_time = self.metrics.documents_joined - documents, self.metrics.gap_seconds == gap_seconds
         growth.backlog.measure(joined, now_seconds - since_seconds, now_seconds, had_all_time=had_all_time)
         return bool(left) or len(due) >= MOST_DUE
 
@@ -186,9 +186,9 @@ class Joining:
                 since_seconds = self._clock.monotonic_seconds()
                 if not alone or not await self._commit(steps):
                     return False
-            if not self._ends and (
-                gap_seconds := self._pace.gap_after(self._clock.monotonic_seconds() - since_seconds)
-            ):
+            gap_seconds = self._pace.gap_after(self._clock.monotonic_seconds() - since_seconds)
+            if gap_seconds and not self._ends:
+                self.metrics.gap_seconds += gap_seconds
                 await asyncio.sleep(gap_seconds)
         return True
 

@@ -6,7 +6,9 @@ that all writers who had to wait go first, and wait for one commit at most; the 
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
+from typing import ClassVar
 
 from catalog.growth.growth import BucketGrowth
 from catalog.ports import Clock
@@ -51,57 +53,33 @@ class JoiningOptions:
     compress: bool = False
 
 
-class JoiningPace:
-    """The lengths of passes, and of the pauses between them."""
+class JoiningPace(ABC):
+    """The lengths of passes, and of the pauses between them; ``pace_of`` chooses the one for a backend."""
+
+    prepares_ahead: ClassVar[bool]
+    """Whether joins are prepared while others are committed, as a server that does nothing else has to be fed."""
 
     def __init__(self, options: JoiningOptions, growth: BucketGrowth, clock: Clock) -> None:
         self._options = options
         self._growth = growth
         self._clock = clock
-        self.gap_seconds = 0.0
-        """All gaps so far."""
-
-    def pass_seconds(self) -> float:
-        """Maximum length of the next pass."""
-        options = self._options
-        return options.gentle_seconds if self._is_gentle() and not self._growth.is_sealed else options.slice_seconds
 
     @property
-    def prepares_ahead(self) -> bool:
-        """Whether joins are prepared while others are committed, as a server that does nothing else has to be fed."""
-        return self._growth.is_sealed
-
-    @property
+    @abstractmethod
     def preparing_seconds(self) -> float:
         """How long to prepare joins, before those that are ready are committed."""
-        return self._options.ahead_seconds if self._growth.is_sealed else self._options.preparing_seconds
 
+    @abstractmethod
+    def pass_seconds(self) -> float:
+        """Maximum length of the next pass."""
+
+    @abstractmethod
     def pause_after(self, busy_seconds: float, *, has_more: bool) -> float:
         """Seconds until the next pass, after one of ``busy_seconds``; ``has_more``: whether it has left something."""
-        options = self._options
-        if self._is_gentle() and not self._growth.is_sealed:
-            share = self._share()
-            follows = has_more and share > options.share
-            least_seconds = options.breath_seconds if follows else options.interval_seconds
-            return max(least_seconds, busy_seconds * (1 / share - 1))
-        if has_more:
-            return options.breath_seconds
-        if self._growth.is_sealed:
-            # The more parts wait, the sooner some of them are due again.
-            return max(options.breath_seconds, options.interval_seconds * (1 - self._growth.backlog.fullness))
-        return options.interval_seconds
 
+    @abstractmethod
     def gap_after(self, commit_seconds: float) -> float:
-        """Seconds until the next commit, after one or some that took so long; 0 where nobody has waited for them.
-
-        They count in ``gap_seconds``.
-        """
-        if not self._growth.is_sealed:
-            return 0.0
-        share = self._share() if self._is_gentle() else self._options.share_behind
-        gap_seconds = commit_seconds * (1 / share - 1)
-        self.gap_seconds += gap_seconds
-        return gap_seconds
+        """Seconds until the next commit, after one or some that took so long; 0 where nobody has waited for them."""
 
     def _share(self) -> float:
         """Of the time, while parts are made."""
@@ -112,3 +90,58 @@ class JoiningPace:
         if self._growth.backlog.is_behind:
             return False
         return self._clock.monotonic_seconds() - self._growth.committed_at_seconds <= self._options.idle_seconds
+
+
+class PausingPace(JoiningPace):
+    """Pauses between short passes leave the rest of the time to others, who go on during a commit."""
+
+    prepares_ahead = False
+
+    @property
+    def preparing_seconds(self) -> float:
+        return self._options.preparing_seconds
+
+    def pass_seconds(self) -> float:
+        return self._options.gentle_seconds if self._is_gentle() else self._options.slice_seconds
+
+    def pause_after(self, busy_seconds: float, *, has_more: bool) -> float:
+        options = self._options
+        if not self._is_gentle():
+            return options.breath_seconds if has_more else options.interval_seconds
+        share = self._share()
+        follows = has_more and share > options.share
+        least_seconds = options.breath_seconds if follows else options.interval_seconds
+        return max(least_seconds, busy_seconds * (1 / share - 1))
+
+    def gap_after(self, commit_seconds: float) -> float:
+        return 0.0
+
+
+class GapsPace(JoiningPace):
+    """Gaps between commits leave it to them, for they have to wait during each one."""
+
+    prepares_ahead = True
+
+    @property
+    def preparing_seconds(self) -> float:
+        return self._options.ahead_seconds
+
+    def pass_seconds(self) -> float:
+        return self._options.slice_seconds
+
+    def pause_after(self, busy_seconds: float, *, has_more: bool) -> float:
+        options = self._options
+        if has_more:
+            return options.breath_seconds
+        # The more parts wait, the sooner some of them are due again.
+        return max(options.breath_seconds, options.interval_seconds * (1 - self._growth.backlog.fullness))
+
+    def gap_after(self, commit_seconds: float) -> float:
+        share = self._share() if self._is_gentle() else self._options.share_behind
+        return commit_seconds * (1 / share - 1)
+
+
+def pace_of(options: JoiningOptions, growth: BucketGrowth, clock: Clock) -> JoiningPace:
+    """The pace for the backend."""
+    # Parts are sealed where commits carry joins out; that is decided once, before there are any.
+    return (GapsPace if growth.is_sealed else PausingPace)(options, growth, clock)

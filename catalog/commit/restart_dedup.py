@@ -21,11 +21,12 @@ their times, those of a statement that was stored in these minutes is taken for 
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, OrderedDict
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeAlias
 
+from catalog.bounded import remember
 from catalog.commit.rows import digest_of, with_id
 from catalog.errors import BackendUnavailable, CommandError
 from catalog.kernel import Measurement
@@ -123,15 +124,12 @@ class RestartDedup:
         """By collection, and whether all rows of the last minutes count."""
         self._claimed: Counter[bytes] = Counter()
         """Rows that were found for a statement, by collection and digest."""
-        self._doubted: dict[str, float] = {}
+        self._doubted: OrderedDict[str, float] = OrderedDict()
         """Until when databases are doubted."""
 
     def doubt(self, database: str) -> None:
         """Statements for this database were not recorded until now: those that follow may have been executed."""
-        self._doubted.pop(database, None)
-        self._doubted[database] = self._clock.monotonic_seconds() + self.window_seconds
-        if len(self._doubted) > MOST_DOUBTED:
-            del self._doubted[next(iter(self._doubted))]
+        remember(self._doubted, database, self._clock.monotonic_seconds() + self.window_seconds, MOST_DOUBTED)
 
     def _is_doubted(self, collection: VirtualCollection) -> bool:
         database = collection.namespace.database

@@ -25,7 +25,6 @@ from typing import TypeAlias
 
 from catalog.buckets.write_batch import DoubtfulWriter, Writer
 from catalog.commit.number_set import NumberSet
-from catalog.commit.open_transactions import OpenTransactions
 from catalog.errors import INVALID_OPTIONS, CommandError
 from catalog.identity import Identity
 from catalog.ports import Acknowledgement
@@ -315,7 +314,6 @@ class StatementLog:
     def __init__(self, limit_bytes: int = LOG_BYTES) -> None:
         self._sessions: OrderedDict[SessionKey, Transaction] = OrderedDict()
         self._limit_bytes = limit_bytes
-        self.open_transactions = OpenTransactions()
         self.size_bytes = 0
         self.generation = 0
         """Increases when other processes may have taken sessions of this one without asking it."""

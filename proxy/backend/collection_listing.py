@@ -9,6 +9,7 @@ from typing import Any, Final
 
 import structlog
 
+from catalog.bounded import remember
 from catalog.bson.codec import TOLERANT
 from catalog.errors import UNAUTHORIZED, CommandError
 from proxy.backend.driver_calls import DriverCalls, DriverClient
@@ -67,9 +68,7 @@ class CollectionListing:
                 raise
             if await self._must_list(database, describes=describes):
                 raise _refused() from None
-            self._relayed[database] = None
-            if len(self._relayed) > MOST_RELAYED:
-                self._relayed.popitem(last=False)
+            remember(self._relayed, database, None, MOST_RELAYED)
             return []
         if database in self._relayed:
             del self._relayed[database]

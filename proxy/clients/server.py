@@ -18,7 +18,6 @@ from typing import Final
 import structlog
 from pymongo.topology_description import TopologyDescription
 
-from catalog.commit.open_transactions import OpenTransactions
 from catalog.errors import CommandError
 from catalog.identity import NOBODY
 from proxy.clients.accepting import Listener
@@ -50,6 +49,7 @@ from proxy.relay.failover import Failover
 from proxy.relay.handler import RelayHandler
 from proxy.request.command import Command
 from proxy.request.limited import LimitBook
+from proxy.request.open_transactions import OpenTransactions
 from proxy.request.ports import Announce, BackendView, Effects, Gate, Namespaces, Readers, Translator
 from proxy.request.recognition import Memory, memory
 from proxy.request.session import Session
@@ -124,7 +124,7 @@ class Server:
         )
         unanswered = Unanswered()
         handlers = Handlers(
-            RelayHandler(self._tasks, parts.effects, parts.announce, unanswered, parts.open_transactions),
+            RelayHandler(self._tasks, parts.effects, parts.announce, unanswered),
             self.hello,
             parts.ingest,
             in_turns(parts.translate, unanswered),
@@ -202,7 +202,8 @@ class Server:
             connection.limit_messages(size_bytes)
             session.message_limit_bytes = size_bytes
 
-        session = Session(connection_id, peer, Upstream(self._dialer, upstream_lost))
+        upstream = Upstream(self._dialer, upstream_lost)
+        session = Session(connection_id, peer, upstream, open_transactions=self._parts.open_transactions)
 
         def identified() -> None:
             try:

@@ -108,7 +108,7 @@ class AskedInsert:
 
     async def _end(self, number: int) -> None:
         """Have the backend end the transaction, then begin the insert again."""
-        ingest, exchange, session = self._ingest, self._exchange, self._session
+        ingest, exchange, session, client = self._ingest, self._exchange, self._session, self._exchange.session
         body: dict[str, Any] = {
             "abortTransaction": 1,
             "lsid": RawBSONDocument(session),
@@ -117,11 +117,11 @@ class AskedInsert:
         }
         try:
             with exchange.times().at_backend():
-                await exchange.session.upstream.run("admin", body)
+                await client.upstream.run("admin", body)
         except BackendUnavailable:
             # A transaction does not outlive its primary for long, and the insert need not wait for that.
             pass
         finally:
-            ingest.statements.open_transactions.ended((session, exchange.session.identity), number)
+            client.open_transactions.ended((session, client.identity), number)
             ingest.pending.take(-self._size_bytes, -len(self._documents))
             ingest.submit(exchange, self._template, self._documents, session, self._txn_number)

@@ -135,8 +135,8 @@ class InsertHandler:
         txn_number: int | None,
     ) -> None:
         client = (session, exchange.session.identity)
-        if txn_number is not None and self.statements.open_transactions.numbers:
-            number = self.statements.open_transactions.numbers.get(client)
+        if txn_number is not None and exchange.session.open_transactions.numbers:
+            number = exchange.session.open_transactions.numbers.get(client)
             if number is not None:
                 AskedInsert(self, exchange, template, documents, session, txn_number).meet(number)
                 return

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import random
 import time
+from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any, Final
@@ -20,6 +21,7 @@ from pymongo.errors import ConfigurationError
 from pymongo.read_preferences import make_read_preference, read_pref_mode_from_name
 from pymongo.topology_description import TopologyDescription
 
+from catalog.bounded import remember
 from catalog.errors import CommandError
 from proxy.members.joins_applied import JoinsApplied, MemberAddress
 from proxy.reads.cursors import TOLERANT_RAW
@@ -58,7 +60,7 @@ class MemberSelector:
         """
         self._topology = topology
         self._dialer_to = dialer_to
-        self._cursors: dict[int, MemberAddress] = {}
+        self._cursors: OrderedDict[int, MemberAddress] = OrderedDict()
         self._avoided: dict[MemberAddress, float] = {}
         self._former_primaries: dict[MemberAddress, float] = {}
         self._joins = joins
@@ -140,10 +142,7 @@ class MemberSelector:
             return
         cursor_id = cursor.get("id")
         if cursor_id and session.member is not None:
-            self._cursors.pop(cursor_id, None)
-            self._cursors[cursor_id] = session.member
-            if len(self._cursors) > MAX_CURSORS:
-                del self._cursors[next(iter(self._cursors))]
+            remember(self._cursors, cursor_id, session.member, MAX_CURSORS)
 
     def _chosen(self, preference: Any) -> MemberAddress | None:
         """The address of the member; ``None`` for the primary."""

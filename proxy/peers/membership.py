@@ -129,8 +129,7 @@ class Membership:
     # --- Company --------------------------------------------------------------------------------------------
 
     def is_uncertain(self) -> bool:
-        times, now_seconds = self._times, self._now_seconds()
-        self.check()
+        times, now_seconds = self._times, self.check()
         if now_seconds < times.certain_until:
             return False
         if not times.is_lapsed:
@@ -141,17 +140,17 @@ class Membership:
             self._reactions.contested(now_seconds, now_seconds - CONTEST_SECONDS)
         return True
 
-    def check(self) -> None:
-        """Notice a standstill."""
+    def check(self) -> float:
+        """Notice a standstill; returns the present time."""
         now_seconds = self._now_seconds()
         seconds = now_seconds - self._times.beat
-        if seconds <= STANDSTILL_SECONDS:
-            return
-        self._times.beat = now_seconds
-        if self.has_company:
-            log.warning(STOOD_STILL, seconds=round(seconds, 3))
-            self._reactions.stood_still()
-            self._contest(now_seconds)
+        if seconds > STANDSTILL_SECONDS:
+            self._times.beat = now_seconds
+            if self.has_company:
+                log.warning(STOOD_STILL, seconds=round(seconds, 3))
+                self._reactions.stood_still()
+                self._contest(now_seconds)
+        return now_seconds
 
     def given_up(self) -> None:
         """Another process has taken over what this one had sent."""
@@ -222,8 +221,7 @@ class Membership:
         self._times.wakes.set()
 
     def heard(self, inbound: Inbound) -> None:
-        self.check()
-        inbound.heard_seconds = self._now_seconds()
+        inbound.heard_seconds = self.check()
         self._renew()
 
     def unlinked(self, inbound: Inbound) -> None:
@@ -276,8 +274,7 @@ class Membership:
 
     def runs(self) -> None:
         """The process runs, now."""
-        self.check()
-        self._times.beat = self._now_seconds()
+        self._times.beat = self.check()
 
     async def look(self) -> None:
         """Ask the backend who is there."""

@@ -264,7 +264,6 @@ def _parts(assembly: Assembly, metrics: Metrics, tasks: TaskSet, worker: WorkerP
         translate=assembly.translate,
         inline_reads=InlineReads(assembly.translate, remembered),
         memory=remembered,
-        open_transactions=assembly.ingest.statements.open_transactions,
         translated=assembly.translate.commands,
         knows_cursor=assembly.translate.takes_cursor,
         effects=assembly.effects,

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import math
 import time
+from collections import OrderedDict
 from collections.abc import Callable
 from typing import Final
 
+from catalog.bounded import remember
 from catalog.bson.raw import OBJECT, STRING, iter_positions, pack_int32, string_value, unpack_int64
 from catalog.namespaces import Namespace
 from proxy.request.attempt import SERVER_CURSOR_TIMEOUT_SECONDS
@@ -39,7 +41,7 @@ class CursorNames:
     def __init__(self, max_remembered: int = MAX_REMEMBERED, now_seconds: Callable[[], float] = time.monotonic) -> None:
         self._cursors: dict[int, _OpenCursor] = {}
         """In the order of their last use."""
-        self._gone: dict[bytes, None] = {}
+        self._gone: OrderedDict[bytes, None] = OrderedDict()
         self._max_remembered = max_remembered
         self._now_seconds = now_seconds
 
@@ -74,9 +76,7 @@ class CursorNames:
 
         Their namespaces stay recorded: a client that continues one must get the backend's error.
         """
-        self._gone[process] = None
-        if len(self._gone) > MAX_GONE:
-            del self._gone[next(iter(self._gone))]
+        remember(self._gone, process, None, MAX_GONE)
 
     def killed(self, cursor_id: int) -> None:
         """A client kills the cursor. The backend may refuse that, so its namespace stays recorded."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Any, Final, Protocol, TypeAlias
 
@@ -9,6 +10,7 @@ import bson
 from bson.codec_options import CodecOptions
 from bson.raw_bson import RawBSONDocument
 
+from catalog.bounded import remember
 from catalog.bson.codec import CODEC, TOLERANT
 from catalog.bson.raw import MalformedBSON, document, element, fields_of, iter_elements, string_value, unpack_int64
 from catalog.errors import UNAUTHORIZED
@@ -105,7 +107,7 @@ class NotOnBuckets:
     """Cursors that a ``getMore`` has shown to be on the collection itself; the oldest of too many are forgotten."""
 
     def __init__(self, max_remembered: int = MAX_REMEMBERED) -> None:
-        self._ids: dict[int, None] = {}
+        self._ids: OrderedDict[int, None] = OrderedDict()
         self._max_remembered = max_remembered
 
     def __contains__(self, cursor_id: object) -> bool:
@@ -116,9 +118,7 @@ class NotOnBuckets:
         cursor_id = cursor_of(fields_of(asked).get(b"getMore", b""))
         if cursor_id is None or knows_cursor(on_buckets, cursor_id) or error_code(reply) is not None:
             return
-        self._ids[cursor_id] = None
-        if len(self._ids) > self._max_remembered:
-            del self._ids[next(iter(self._ids))]
+        remember(self._ids, cursor_id, None, self._max_remembered)
 
 
 async def continue_cursor(

@@ -12,7 +12,6 @@ from typing import Any, Final
 import bson
 
 from catalog.bson.codec import TOLERANT
-from catalog.commit.open_transactions import OpenTransactions
 from catalog.errors import BackendUnavailable
 from catalog.identity import Identity, identity_of
 from proxy.observe.limited_log import noticed
@@ -37,16 +36,7 @@ _NOT_OPEN: Final = frozenset({225, 251, 256})
 class RelayHandler:
     """Relays commands over the client's own upstream connection."""
 
-    def __init__(
-        self,
-        tasks: TaskSet,
-        effects: Effects,
-        announce: Announce,
-        unanswered: Unanswered,
-        open_transactions: OpenTransactions | None = None,
-    ) -> None:
-        """``open_transactions``: where it is recorded which there are."""
-        self.open_transactions = OpenTransactions() if open_transactions is None else open_transactions
+    def __init__(self, tasks: TaskSet, effects: Effects, announce: Announce, unanswered: Unanswered) -> None:
         self._tasks = tasks
         self._announce = announce
         self._effects = effects
@@ -90,13 +80,13 @@ class RelayHandler:
         """Record a transaction whose first command this is."""
         number = command.get("txnNumber")
         if command.in_transaction and isinstance(number, int):
-            self.open_transactions.begun(_session_key(exchange, command), number)
+            exchange.session.open_transactions.begun(_session_key(exchange, command), number)
 
     def _ends_open(self, exchange: Exchange) -> bool:
-        command = exchange.command
-        if not self.open_transactions.numbers or command is None or command.name not in ENDS_TRANSACTION:
+        command, numbers = exchange.command, exchange.session.open_transactions.numbers
+        if not numbers or command is None or command.name not in ENDS_TRANSACTION:
             return False
-        return exchange.expects_reply and _session_key(exchange, command) in self.open_transactions.numbers
+        return exchange.expects_reply and _session_key(exchange, command) in numbers
 
     def _note_end(self, exchange: Exchange, reply: bytes) -> None:
         """Record that a transaction has ended, if the command has ended one and it is not still open."""
@@ -106,7 +96,7 @@ class RelayHandler:
         said = bson.decode(reply, codec_options=TOLERANT)
         number = command.get("txnNumber")
         if isinstance(number, int) and (said.get("ok") or said.get("code") in _NOT_OPEN):
-            self.open_transactions.ended(_session_key(exchange, command), number)
+            exchange.session.open_transactions.ended(_session_key(exchange, command), number)
 
     # ------------------------------------------------------------------------------------------------------------
 

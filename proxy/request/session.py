@@ -9,6 +9,7 @@ from catalog.identity import NOBODY, Identity
 
 # Imported before the class is made, and not for the types alone: compiled, it refers to these classes.
 from proxy.request.authorisation import KnownRights
+from proxy.request.open_transactions import OpenTransactions
 from proxy.upstream.connection import Upstream, UpstreamConnection
 from proxy.wire.limits import MAX_MESSAGE_SIZE_BYTES
 
@@ -25,7 +26,8 @@ class Session:
     ``on_disconnect`` when the client has disconnected.
     ``members`` are the sessions over connections to other members of the replica set by their names, ``member`` is the
     address of that member in such a session, ``home`` the session that it belongs to. ``came_at_seconds``: when it was
-    let in. ``is_for_admin``: it came through the listener for admin commands.
+    let in. ``is_for_admin``: it came through the listener for admin commands. ``open_transactions`` are those of all
+    clients, because drivers may send the commands of one over several connections.
     """
 
     connection_id: int
@@ -44,6 +46,7 @@ class Session:
     home: Session | None = None
     came_at_seconds: float = -1.0
     is_for_admin: bool = False
+    open_transactions: OpenTransactions = field(default_factory=OpenTransactions)
 
     @property
     def owner(self) -> Hashable:

@@ -7,9 +7,11 @@ Deletes and updates of single measurements change parts in a way that the quick 
 from __future__ import annotations
 
 import time
+from collections import OrderedDict
 from collections.abc import Callable
 from typing import Final
 
+from catalog.bounded import remember
 from catalog.namespaces import Namespace
 
 RECENT_SECONDS: Final = 60.0
@@ -27,16 +29,15 @@ class DirectWrites:
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         """``clock``: a monotonic time in seconds."""
         self._clock = clock
-        self._at_seconds: dict[Namespace, float] = {}
+        self._at_seconds: OrderedDict[Namespace, float] = OrderedDict()
         """In the order of time."""
         self._others_seconds = float("-inf")
 
     def note(self, namespace: Namespace) -> None:
         """Buckets of this collection are about to be changed, or have just been."""
-        self._at_seconds.pop(namespace, None)
-        self._at_seconds[namespace] = self._clock()
-        if len(self._at_seconds) > REMEMBERED:
-            self._others_seconds = self._at_seconds.pop(next(iter(self._at_seconds)))
+        forgotten_seconds = remember(self._at_seconds, namespace, self._clock(), REMEMBERED)
+        if forgotten_seconds is not None:
+            self._others_seconds = forgotten_seconds
 
     def are_recent(self, namespace: Namespace) -> bool:
         """Whether a write may still be in progress."""

@@ -6,7 +6,16 @@ from collections import OrderedDict
 from hypothesis import given
 from hypothesis import strategies as st
 
-from catalog.bounded import ENTRY_BYTES, BoundedCache
+from catalog.bounded import ENTRY_BYTES, BoundedCache, remember
+
+
+def test_the_oldest_of_too_many_entries_is_forgotten() -> None:
+    record: OrderedDict[str, int] = OrderedDict()
+    assert [remember(record, key, value, 2) for value, key in enumerate("ab")] == [None, None]
+    assert remember(record, "a", 2, 2) is None
+    assert list(record.items()) == [("b", 1), ("a", 2)]
+    assert remember(record, "c", 3, 2) == 1
+    assert list(record.items()) == [("a", 2), ("c", 3)]
 
 
 def lengths(key: bytes, value: bytes) -> int:

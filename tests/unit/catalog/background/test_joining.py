@@ -90,6 +90,22 @@ async def test_a_bucket_of_very_many_parts_is_joined_in_short_steps_where_these_
     assert bench.store.spans[-1].ranges[-1].last_id == last
 
 
+@pytest.mark.parametrize(("sealed", "gap_seconds"), [(True, 0.009), (False, 0.0)])
+async def test_joins_leave_time_to_writers_who_wait_for_their_commits(gap_seconds: float, *, sealed: bool) -> None:
+    bench = JoiningBench(sealed=sealed)
+
+    class SlowStore(RememberingStore):
+        async def committing(self, spans: Sequence[Span]) -> None:
+            bench.clock.now += 0.001
+
+    joining = Joining(bench.catalog, SlowStore(), bench.clock, Nobody(), OPTIONS, lambda _: None, UNTOUCHED)
+    for number in range(9):
+        bench.commit(measurement(number))
+    await joining.join_due()
+    assert joining.metrics.joins == 1
+    assert joining.metrics.gap_seconds == pytest.approx(gap_seconds)
+
+
 async def test_the_last_joins_of_a_process_leave_no_parts_however_many_a_bucket_has() -> None:
     bench = JoiningBench(sealed=True)
     for number in range(1 + 3 * FEWEST_DOCUMENTS):

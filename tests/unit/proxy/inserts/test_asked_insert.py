@@ -36,15 +36,16 @@ class World:
         self.handler = InsertHandler(
             self.bench.catalog, self.bench.committer, StatementLog(), max_pending_bytes=1 << 20, retryable_writes=True
         )
-        self.handler.statements.open_transactions.begun(CLIENT, 5)
         self.upstream = ScriptedUpstream(*replies)
+        self.session = session()
+        self.session.upstream = self.upstream  # type: ignore[assignment]
+        self.session.open_transactions.begun(CLIENT, 5)
 
     def insert(self, number: int) -> FakeClient:
-        client, made = FakeClient(), session()
-        made.upstream = self.upstream  # type: ignore[assignment]
+        client = FakeClient()
         command = InsertCommand((b"",), True, b"", SESSION, None, None, True, 0)
         template = InsertTemplate(self.handler, command, self.bench.virtual)
-        exchange = Exchange(made, client, Message.from_bytes(insert_message(ROW)), Told())
+        exchange = Exchange(self.session, client, Message.from_bytes(insert_message(ROW)), Told())
         self.handler.submit(exchange, template, (ROW,), SESSION, number)
         return client
 
@@ -58,7 +59,7 @@ async def test_w102_a_newer_number_ends_the_transaction_first(reply: Reply) -> N
     assert document_of(Message.from_bytes(client.written[0]))["n"] == 1
     ended = {"abortTransaction": 1, "lsid": {"id": 1}, "txnNumber": Int64(5), "autocommit": False}
     assert world.upstream.asked == [("admin", ended)]
-    assert not world.handler.statements.open_transactions.numbers
+    assert not world.session.open_transactions.numbers
     assert world.handler.uncommitted() == (0, 0)
 
 

@@ -312,7 +312,7 @@ async def test_a_standstill_is_noticed_by_whatever_comes_first() -> None:
         bench.events.clear()
         bench.now_seconds += STANDSTILL_SECONDS * 1.1
         getattr(bench.members, first)(*([two] if first == "heard" else []))
-        bench.members.check()
+        assert bench.members.check() == bench.now_seconds
         assert bench.events[:3] == ["stood still", "lapsed", "contested"]
         assert bench.events.count("stood still") == 1
     bench = Bench()

@@ -127,12 +127,12 @@ async def test_w102_which_transactions_are_open_is_recorded(replica_set: MongodP
 
     for end in ("abortTransaction", "commitTransaction"):
         assert (await run({"insert": "c", "documents": [{}], "startTransaction": True, "$db": db_name}))["ok"] == 1
-        assert relayed.handler.open_transactions.numbers == {key: fields["txnNumber"]}
+        assert relayed.session.open_transactions.numbers == {key: fields["txnNumber"]}
         with failing(replica_set, 1, failCommands=[end], errorCode=50):
             assert (await run({end: 1, "$db": "admin"}))["code"] == 50
-        assert relayed.handler.open_transactions.numbers == {key: fields["txnNumber"]}
+        assert relayed.session.open_transactions.numbers == {key: fields["txnNumber"]}
         assert (await run({end: 1, "$db": "admin"}))["ok"] == 1
-        assert not relayed.handler.open_transactions.numbers
+        assert not relayed.session.open_transactions.numbers
         fields["txnNumber"] = Int64(4)
     relayed.session.upstream.close()
 
@@ -149,7 +149,7 @@ async def test_the_end_of_a_transaction_may_find_no_primary(replica_set: MongodP
         relayed.handler.start(exchange, RELAY)
         await eventually(lambda: bool(told.outcomes))
     assert isinstance(told.outcomes[0], Deposed)
-    assert relayed.handler.open_transactions.numbers
+    assert relayed.session.open_transactions.numbers
     relayed.session.upstream.close()
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from typing import Final
 
+from catalog.bounded import remember
 from catalog.identity import Identity
 
 MOST_TRANSACTIONS: Final = 10_000
@@ -25,10 +26,7 @@ class OpenTransactions:
 
     def begun(self, session: tuple[bytes, Identity], number: int) -> None:
         """A session begins a transaction."""
-        self.numbers.pop(session, None)
-        self.numbers[session] = number
-        if len(self.numbers) > MOST_TRANSACTIONS:
-            self.numbers.popitem(last=False)
+        remember(self.numbers, session, number, MOST_TRANSACTIONS)
 
     def ended(self, session: tuple[bytes, Identity], number: int) -> None:
         """A transaction has ended, or is about to."""

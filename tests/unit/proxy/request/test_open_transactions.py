@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from catalog.commit.open_transactions import MOST_TRANSACTIONS, OpenTransactions
 from catalog.identity import NOBODY
+from proxy.request.open_transactions import MOST_TRANSACTIONS, OpenTransactions
 
 SESSION = (b"session", NOBODY)
 
