@@ -20,7 +20,7 @@ from proxy.process.embedded import is_alive
 from proxy.process.exit_codes import ExitCode
 from tests.support.mongod import MongodProcess
 from tests.support.ports import LOOPBACK
-from tests.support.proxy import ProxyProcess, tsproxy
+from tests.support.proxy import ProxyProcess, started, tsproxy
 from tests.support.wire import WireClient
 
 
@@ -218,3 +218,9 @@ def test_what_no_worker_can_mend_ends_all_with_one_message(tmp_path: Path) -> No
     )
     assert ended.returncode == ExitCode.TRY_AGAIN
     assert ended.stderr.count("cannot connect to the backend") == 1
+
+
+@pytest.mark.parametrize("workers", [3, 5])
+def test_many_workers_start_with_the_default_settings(tmp_path: Path, mongod: MongodProcess, workers: int) -> None:
+    with started(ProxyProcess(tmp_path, mongod.uri, flags=["--workers", str(workers)])) as many:
+        many.wait_until(lambda: many.metrics().get("tsproxy_workers_ready") == workers)
