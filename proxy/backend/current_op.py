@@ -91,7 +91,11 @@ def account_of(status: bytes) -> User | None:
 
 
 class CurrentOperations:
-    """Runs ``$currentOp`` over a service connection; with access control, its account needs ``inprog``."""
+    """Runs ``$currentOp`` over a service connection.
+
+    With access control, its account needs ``inprog`` to see what other users do. Other proxies have the same user, so
+    they are seen without it.
+    """
 
     def __init__(
         self, pool: ServicePool, own_name: str, account: User | None = None, fences: Fences | None = None
@@ -153,7 +157,14 @@ class CurrentOperations:
     async def executes(self, sessions: Sequence[bytes]) -> bool:
         """Whether the backend executes a command of one of these sessions, raw; raises ``CommandError``."""
         ids = [each for session in sessions if (each := _id_of(session)) is not None]
-        return await self._any(_current_operations({}, {"active": True, "lsid.id": {"$in": ids}}))
+        condition = {"active": True, "lsid.id": {"$in": ids}}
+        try:
+            return await self._any(_current_operations({}, condition))
+        except CommandError as error:
+            if error.code != UNAUTHORIZED or self._own.account is None:
+                raise
+            # Then only what proxies execute with their account can be seen, not what they relay for clients.
+            return await self._any(_current_operations(_OWN_USER, condition))
 
     async def end_idle_transactions(self, least_seconds: float = MOST_IDLE_SECONDS) -> int:
         """End the transactions with which other processes do not go on; returns how many, raises ``CommandError``.
@@ -230,6 +241,15 @@ _PROXIES: Final = (
 )
 
 
+_OWN_USER: Final = {"allUsers": False}
+"""Shows the operations of the asking user, for which no privilege is required."""
+
+
+def _of_proxies(own: Own, **options: bool) -> dict[str, Any]:
+    """Options that show connections of proxies."""
+    return {**options, **({} if own.account is None else _OWN_USER)}
+
+
 def _current_operations(
     options: Mapping[str, Any], condition: Mapping[str, Any], wanted: Sequence[Mapping[str, Any]] = _ANY
 ) -> bytes:
@@ -262,7 +282,7 @@ def _readers_of(database: str, own: Own, or_proxies: bool, but: tuple[str, ...])
 
 
 def _all_proxies_but(own: Own) -> bytes:
-    return _current_operations({"idleConnections": True}, _proxy_but(own), _PROXIES)
+    return _current_operations(_of_proxies(own, idleConnections=True), _proxy_but(own), _PROXIES)
 
 
 def _activity_of(name: str, own: Own) -> bytes:
@@ -271,7 +291,7 @@ def _activity_of(name: str, own: Own) -> bytes:
     does = {"$and": [{"$eq": ["$active", True]}, {"$eq": [{"$type": greets}, "missing"]}]}
     operations = {"$addToSet": {"$cond": [does, "$opid", None]}}
     wanted = ({"$group": {"_id": None, "operations": operations}},)
-    return _current_operations({"idleConnections": True}, {"appName": name, **_with_account(own)}, wanted)
+    return _current_operations(_of_proxies(own, idleConnections=True), {"appName": name, **_with_account(own)}, wanted)
 
 
 def _idle_transactions_but(own: Own, least_seconds: float) -> bytes:
@@ -281,7 +301,7 @@ def _idle_transactions_but(own: Own, least_seconds: float) -> bytes:
         "transaction.timeInactiveMicros": {"$gte": int(least_seconds * 1_000_000)},
     }
     wanted = ({"$group": {"_id": "$lsid.id"}}, {"$limit": MOST_ENDED})
-    return _current_operations({"idleSessions": True}, condition, wanted)
+    return _current_operations(_of_proxies(own, idleSessions=True), condition, wanted)
 
 
 def _proxy_but(own: Own, but: Sequence[str] = ()) -> dict[str, Any]:

@@ -154,12 +154,13 @@ class Peering:
         tasks: TaskSet,
         report: Callable[[BaseException], None],
     ) -> Self | None:
-        """Listen for other processes and link with those that are there; ``None`` if there is nothing to ask them.
+        """Listen for other processes and link with those that are there; ``None`` without time-series collections.
+
+        Where nobody retries inserts or joins parts, they still tell one another of changed collections.
 
         Raises ``ConfigurationError`` for an address that cannot be listened on.
         """
-        asks = assembly.ingest.retryable_writes or assembly.in_parts is not None
-        if not (asks and assembly.backend.profile.has_native_timeseries):
+        if not assembly.backend.profile.has_native_timeseries:
             return None
         peering = cls(settings, assembly, tasks.spawn, report)
         await peering._listen(settings, tasks.spawn)

@@ -13,8 +13,8 @@ from proxy.settings.limits import DatabaseLimits
 from proxy.settings.table import Settings
 
 MOST_WORKERS: Final = 64
-LEAST_RECEIVING_BYTES: Final = 96_000_000
-"""One client gets half of it, and must be able to send a message of the maximum size."""
+LEAST_RECEIVING_BYTES: Final = 192_000_000
+"""The least that the setting allows: one client gets half of it, for two messages of the maximum size."""
 LEAST_PENDING_BYTES: Final = 16_777_216
 
 DIVIDED: Final[Mapping[str, int]] = {

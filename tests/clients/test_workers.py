@@ -18,9 +18,10 @@ from pymongo.errors import OperationFailure, PyMongoError
 
 from proxy.process.embedded import is_alive
 from proxy.process.exit_codes import ExitCode
+from proxy.process.workers.member import SILENT
 from tests.support.mongod import MongodProcess
 from tests.support.ports import LOOPBACK
-from tests.support.proxy import ProxyProcess, tsproxy
+from tests.support.proxy import ProxyProcess, started, tsproxy
 from tests.support.wire import WireClient
 
 
@@ -218,3 +219,30 @@ def test_what_no_worker_can_mend_ends_all_with_one_message(tmp_path: Path) -> No
     )
     assert ended.returncode == ExitCode.TRY_AGAIN
     assert ended.stderr.count("cannot connect to the backend") == 1
+
+
+@pytest.mark.parametrize("workers", [3, 5])
+def test_many_workers_start_with_the_default_settings(tmp_path: Path, mongod: MongodProcess, workers: int) -> None:
+    with started(ProxyProcess(tmp_path, mongod.uri, flags=["--workers", str(workers)])) as many:
+        many.wait_until(lambda: many.metrics().get("tsproxy_workers_ready") == workers)
+
+
+def test_a_worker_that_hangs_is_named_and_replaced_when_it_is_killed(tmp_path: Path, mongod: MongodProcess) -> None:
+    flags = ("--workers", "2", "--status-page", "off")
+    with started(ProxyProcess(tmp_path, mongod.uri, flags=flags)) as hangs, ExitStack() as clients:
+        hangs.wait_until(lambda: ready(hangs))
+        here = clients.enter_context(hangs.client(maxPoolSize=1)).admin
+        own = here.command({"tsproxy": "status"})["worker"]["number"]
+        (number, pid), *_ = ((number, pid) for number, pid in workers_of(hangs).items() if number != own)
+        os.kill(pid, signal.SIGSTOP)
+        try:
+            hangs.wait_until(lambda: hangs.status("/readyz") == (503, f"not ready: worker {number}: {SILENT}\n"), 20)
+            assert hangs.metrics()["tsproxy_workers_ready"] == 1
+            with pytest.raises(OperationFailure, match=f"worker {number} does not answer") as raised:
+                here.command({"tsproxy": "resume"})
+            assert raised.value.code == 6, "HostUnreachable, as of a backend that does not answer"
+            os.kill(pid, signal.SIGCONT)
+            hangs.wait_until(lambda: ready(hangs), 20)
+        finally:
+            os.kill(pid, signal.SIGKILL)
+        hangs.wait_until(lambda: workers_of(hangs).get(number, pid) != pid)

@@ -148,3 +148,19 @@ def seconds_to_coarsen(database: Documents, name: str) -> float:
     since = time.monotonic()
     database.command("collMod", name, timeseries={"granularity": "minutes"})
     return time.monotonic() - since
+
+
+def test_changes_are_told_where_there_is_nothing_else_to_ask(
+    tmp_path: Path, mongod: MongodProcess, db_name: str
+) -> None:
+    """On a standalone that grows buckets in place, nobody retries inserts or joins parts."""
+    flags = (*NEVER, "--write-strategy", "in_place")
+    with ExitStack() as stack:
+        proxies = [
+            stack.enter_context(started(ProxyProcess(tmp_path / str(each), mongod.uri, flags=flags)))
+            for each in range(2)
+        ]
+        here, there = (stack.enter_context(proxy.client())[db_name] for proxy in proxies)
+        for proxy in proxies:
+            proxy.wait_until(partial(_is_linked, proxy), 10)
+        test_a_coarser_granularity_holds_for_readers_everywhere(here, there)

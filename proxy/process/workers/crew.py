@@ -16,8 +16,8 @@ from proxy.observe.tasks import TaskSet
 from proxy.process.exit_codes import ExitCode, ProcessFailed
 from proxy.process.sockets import Sockets
 from proxy.process.workers.channel import ChannelLost
-from proxy.process.workers.fan_out import Reply, merged
-from proxy.process.workers.member import Failure, Member
+from proxy.process.workers.fan_out import HOST_UNREACHABLE, Reply, merged
+from proxy.process.workers.member import ASK_SECONDS, Failure, Member
 from proxy.process.workers.restart_pauses import RestartPauses
 from proxy.process.workers.summed_readings import sum_of, without_gauges
 from proxy.process.workers.sums import Sums
@@ -221,7 +221,7 @@ class Crew:
         reasons: dict[str, list[int]] = {}
         for number in range(self.size):
             member = self.members.get(number)
-            trouble = "the worker is starting" if member is None else member.state.trouble
+            trouble = "the worker is starting" if member is None else member.trouble
             if member is not None and member not in self._lives.running:
                 trouble = "the worker has ended and is replaced"
                 if obstacle := self._lives.obstacles.get(number):
@@ -310,11 +310,11 @@ class _Lives:
 
 async def _asked(member: Member, question: str, fields: Mapping[str, Any], seconds: float) -> Reply:
     try:
-        return await member.ask(question, fields, seconds)
+        return await member.ask(question, fields, ASK_SECONDS if member.is_silent else seconds)
     except CommandError as error:
         return error
     except ChannelLost as error:
-        return CommandError(int(ExitCode.TRY_AGAIN), f"worker {member.number} does not answer: {error}")
+        return CommandError(HOST_UNREACHABLE, f"worker {member.number} does not answer: {error}")
 
 
 def cannot_start(error: OSError) -> str:

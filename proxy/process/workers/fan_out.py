@@ -7,6 +7,7 @@ from typing import Any, Final
 
 from catalog.errors import CommandError
 
+HOST_UNREACHABLE: Final = 6
 SUMMED: Final = frozenset({"running", "held", "uncommitted", "started"})
 """Numbers of which the reply has the sum. Everything else is the same in all workers, or that of the first."""
 
@@ -21,7 +22,7 @@ def merged(replies: Sequence[Reply], *, any_suffices: bool) -> dict[str, Any]:
     errors = [reply for reply in replies if isinstance(reply, CommandError)]
     found = [reply for reply in replies if not isinstance(reply, CommandError)]
     if not found or (errors and not any_suffices):
-        raise errors[0] if errors else CommandError(6, "no worker is running")
+        raise errors[0] if errors else CommandError(HOST_UNREACHABLE, "no worker is running")
     together = dict(found[0])
     for name in SUMMED & together.keys():
         together[name] = sum(reply.get(name, 0) for reply in found)

@@ -21,6 +21,9 @@ from proxy.process.workers.sums import Families
 PROGRAM: Final = "proxy.process.workers.program"
 ASK_SECONDS: Final = 2.0
 """Time for an answer about what the worker has at hand; a scraper waits for it."""
+MOST_UNANSWERED: Final = 2
+"""A worker that has not answered so many of these questions, one after the other, hangs."""
+SILENT: Final = "the worker does not answer"
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +63,7 @@ class Member:
         """Whether it was told to stop."""
         self.families = Families()
         self.reading: Reading = NOTHING
+        self._unanswered = 0
         self._changed = changed
         self._tasks = tasks
         self._process: asyncio.subprocess.Process | None = None
@@ -74,7 +78,17 @@ class Member:
     @property
     def is_ready(self) -> bool:
         """Whether it serves clients."""
-        return not self.state.trouble
+        return not self.trouble
+
+    @property
+    def is_silent(self) -> bool:
+        """Whether it hangs: it has served, and does not answer any more."""
+        return self._unanswered >= MOST_UNANSWERED
+
+    @property
+    def trouble(self) -> str:
+        """Why it cannot serve clients, ``""`` if it can."""
+        return self.state.trouble or (SILENT if self.is_silent else "")
 
     async def start(self, descriptors: Sequence[int], answer: Replier) -> None:
         """Start the process, which inherits ``descriptors``; ``answer`` is for its questions.
@@ -126,7 +140,10 @@ class Member:
         try:
             fields = await self.ask(question, {}, ASK_SECONDS)
         except (ChannelLost, CommandError):
+            # Before it listens, it is known to be starting.
+            self._unanswered += bool(self.state.listen)
             return
+        self._unanswered = 0
         if question == "metrics":
             self.families = Families(fields["metrics"])
         else:

@@ -97,12 +97,13 @@ class Overview(Collector):
         yield from of_workers(self._crew.size, self._crew.members.values(), self._crew.restarts)
 
     async def record(self) -> None:
-        """Record the history of the page until the task is cancelled."""
-        while self._document is not None:
+        """Record the history of the page, and notice workers that hang, until the task is cancelled."""
+        while True:
             await asyncio.sleep(SAMPLE_SECONDS)
             await self._crew.look("reading")
-            self._document.serving = self._serving()
-            self._history.sample()
+            if self._document is not None:
+                self._document.serving = self._serving()
+                self._history.sample()
 
     def _reading(self) -> Any:
         readings = [each.reading for each in self._crew.members.values()]

@@ -296,3 +296,22 @@ async def test_a_refusal_is_told_without_the_command() -> None:
     with pytest.raises(CommandError) as raised:
         await CurrentOperations(Pool(), NAME).proxies()  # type: ignore[arg-type]
     assert raised.value.message == "the backend's account lacks the privilege inprog on the cluster"
+
+
+async def test_proxies_of_an_account_are_seen_without_a_privilege() -> None:
+    """Sessions are looked for among the commands of all users, and if that is refused, among those of the account."""
+    asked: list[Any] = []
+
+    class Pool:
+        async def request(self, command: bytes, deadline_seconds: float) -> bytes:
+            asked.append(decode(command)["pipeline"][0]["$currentOp"]["allUsers"])
+            if asked[-1]:
+                return encode({"ok": 0, "code": 13, "errmsg": "not authorized"})
+            return encode({"ok": 1, "cursor": {"firstBatch": [{"type": "op"}]}})
+
+    session = encode({"id": Binary(uuid.uuid4().bytes, 4)})
+    others = CurrentOperations(Pool(), NAME, User("a", "b"))  # type: ignore[arg-type]
+    assert await others.executes([session])
+    assert asked == [True, False]
+    with pytest.raises(CommandError):
+        await CurrentOperations(Pool(), NAME).executes([session])  # type: ignore[arg-type]

@@ -237,11 +237,11 @@ async def test_commands_of_coalesced_inserts_are_larger_if_others_send_theirs(mo
             await eventually(lambda coalescer=coalescer: coalescer.whole_documents >= 2 * WHOLE_ALONE_DOCUMENTS)
 
 
-async def test_without_retryable_writes_and_parts_there_is_nothing_to_ask(mongod: MongodProcess) -> None:
+async def test_without_retryable_writes_and_parts_they_link_to_tell_of_changes(mongod: MongodProcess) -> None:
     settings = Settings(backend=mongod.uri, listen=Address("127.0.0.1", 0), write_strategy="in_place")
-    async with part(settings) as alone:
-        assert alone.peering is None
-        assert alone.ingest.peer_statements is None
+    async with part(settings) as one, part(settings) as two:
+        await eventually(lambda: True in one.linked and True in two.linked)
+        assert one.ingest.peer_statements is None, "nobody retries inserts"
 
 
 @pytest.mark.parametrize("topology", ["mongod", "replica_set"])

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.settings.config import load_settings
+from proxy.settings.config import LoadedSettings, load_settings
 from proxy.settings.table import Settings
+from proxy.settings.transfer import document_of, loaded_from
 from proxy.settings.worker_shares import DIVIDED, number_of_workers, share_of, usable_cores
+
+LEAST = {"max_connections": 1, "max_receiving_bytes": 192_000_000, "max_pending_bytes": 16_777_216}
 
 
 @given(st.integers(1, 64), st.integers(64, 100_000))
@@ -25,6 +29,15 @@ def test_a_share_is_enough_to_work_with() -> None:
         "max_connections_per_address": 0,
         "timeseries_idle_bucket_expiry_memory_usage_threshold": 0,
     }
+
+
+@pytest.mark.parametrize("workers", [1, 2, 3, 4, 64])
+def test_a_share_is_valid_itself(workers: int) -> None:
+    """A worker checks what it gets, as it may be another version of the program."""
+    for loaded in (load_settings({}, {}), load_settings({name: str(least) for name, least in LEAST.items()}, {})):
+        for number in range(workers):
+            share = LoadedSettings(share_of(loaded.settings, workers, number), loaded.origins, loaded.ignored)
+            assert loaded_from(document_of(share)) == share
 
 
 def test_limits_of_users_are_divided_but_not_how_long_they_wait() -> None:
