@@ -34,8 +34,8 @@ from tests.support.sessions import session
 from tests.support.update_expressions import milliseconds
 
 ROUNDING_MS = 60_000
-STEPPING_DOWN = {"ok": 0.0, "code": 11602, "errmsg": "operation was interrupted"}
-"""Some documents may have been inserted."""
+INTERRUPTED = (11601, 11602)
+"""Errors of the whole command: it was killed, or the server steps down. Some documents have been inserted."""
 
 Reply = dict[str, Any]
 
@@ -68,7 +68,8 @@ class TimeSeries:
         inserted, errors = 0, list[Reply]()
         for index, document in enumerate(documents):
             if interrupt and index * 2 >= len(documents):
-                return STEPPING_DOWN
+                code = self._server.chance.choice(INTERRUPTED)
+                return {"ok": 0.0, "code": code, "errmsg": "operation was interrupted"}
             if index in recorded.executed:
                 self.repeated += 1
             elif self._server.chance.random() < self._server.faults.statement_error:

@@ -131,11 +131,11 @@ def cut_one_way(seed: int) -> Plan:
 
 
 def coalescing(seed: int) -> Plan:
-    return small_plan_with_waits(seed, coalesced_share=0.7)
+    return small_plan_with_waits(seed, coalesced_share=0.7, linger_seconds=0.02)
 
 
 def coalescing_and_cut_one_way(seed: int) -> Plan:
-    return small_plan_with_waits(seed, cuts=True, one_way=True, coalesced_share=0.7)
+    return small_plan_with_waits(seed, cuts=True, one_way=True, coalesced_share=0.7, linger_seconds=0.02)
 
 
 @pytest.mark.timeout(3600)
