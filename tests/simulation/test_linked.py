@@ -23,9 +23,9 @@ SEEDS_WITH_READERS = 2
 SEEDS_OF_GATHERING = 6
 """By seed, none to some tens of buckets are absorbed."""
 SEEDS_OF_WAITS = 8
-SEEDS_ONE_WAY = 4
-SEEDS_OF_COALESCING = 4
-SEEDS_OF_BOTH = 4
+SEEDS_ONE_WAY = 3
+SEEDS_OF_COALESCING = 3
+SEEDS_OF_BOTH = 3
 FIRST_SEED = int(os.environ.get("TSPROXY_SIMULATION_SEED", "0"))
 ONE_SEED = "TSPROXY_SIMULATION_SEED" in os.environ
 
@@ -131,7 +131,10 @@ def cut_one_way(seed: int) -> Plan:
 
 
 def coalescing(seed: int) -> Plan:
-    return small_plan_with_waits(seed, coalesced_share=0.7, linger_seconds=0.02)
+    """Commands have several documents, of which some are refused; their replies are lost, and they are killed."""
+    small = small_plan_with_waits(seed, coalesced_share=1.0, linger_seconds=0.3)
+    faults = replace(small.faults, interrupted=0.1, lost_after=0.1, statement_error=0.03)
+    return replace(small, writers=20, inserts_each=20, faults=faults, restarts=seed % 3 == 1)
 
 
 def coalescing_and_cut_one_way(seed: int) -> Plan:
