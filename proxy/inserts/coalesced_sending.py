@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from proxy.inserts.coalescing import NativeStore
 
 PAUSE_SECONDS: Final = 0.1
+_INTERRUPTED: Final = 11601
+"""Somebody has killed the command, of which a server may have inserted a part."""
 
 
 class CoalescedSending:
@@ -37,6 +39,8 @@ class CoalescedSending:
         """Send a command, again while its outcome is unknown and there is time."""
         self._metrics.commands += 1
         outcome = await self._send(command, deadline_seconds)
+        if isinstance(outcome, Rejected) and outcome.error.code == _INTERRUPTED:
+            outcome = Unknown(outcome.error)
         while isinstance(outcome, Unknown):
             self._metrics.unknown_outcomes += not command.is_doubtful
             command.is_doubtful = True

@@ -12,7 +12,7 @@ from catalog.background.absorbing import Order
 from catalog.background.gathering import Gathering
 from catalog.background.joining import Joining
 from catalog.buckets.resting import Given, Rested
-from catalog.commit.committer import Committer
+from catalog.commit.reclaiming import Reclaiming
 from catalog.commit.statements import StatementLog
 from proxy.backend.current_op import Activity, Proxy
 from proxy.observe.peer_numbers import PeerNumbers
@@ -51,8 +51,8 @@ class Network:
         """``operations``: what the server executes of this process's port."""
         self.chance = chance
         self.nodes: dict[str, Node] = {}
-        self.blocked: set[frozenset[str]] = set()
-        """Pairs that do not reach one another."""
+        self.blocked: set[tuple[str, str]] = set()
+        """Senders and receivers between whom nothing arrives."""
         self.operations = operations
         self.slowest_seconds = 0.01
 
@@ -64,8 +64,8 @@ class Network:
         """Whether all are asked, and answer, within the time after which they are given up."""
         return not self.blocked and 2 * self.slowest_seconds < ANSWER_SECONDS
 
-    def reach(self, one: Node, other: Node) -> bool:
-        return frozenset((one.name, other.name)) not in self.blocked
+    def delivers(self, sender: Node, receiver: Node) -> bool:
+        return (sender.name, receiver.name) not in self.blocked
 
 
 class Inbound:
@@ -85,7 +85,7 @@ class Inbound:
             answer.set_result(is_granted)
 
     def close(self) -> None:
-        self._link.close()
+        self._link.close(by_far=True)
 
 
 class Link:
@@ -96,6 +96,9 @@ class Link:
         self.near = near
         self.far = far
         self.is_open = True
+        """As the near side knows: what comes from the far one may not arrive, not even that it has closed."""
+        self._is_cut = False
+        """Whether a side has closed it."""
         self.lost: Callable[[], None] = lambda: None
         self.peer = Introduction(far.name, far.port, keeps_readers=True, first_place=far.ids.first_place)
         self.inbound = Inbound(self)
@@ -104,20 +107,27 @@ class Link:
         far.links.append(self)
         far.members.linked(self.inbound)  # type: ignore[arg-type]
 
-    async def _cross(self) -> None:
-        """One way; for ever if the network is blocked and nobody closes the connection."""
+    async def _there(self) -> None:
+        """To the far side; for ever if the network is blocked and the near side closes nothing."""
         await asyncio.sleep(self.network.delay_seconds())
-        while self.is_open and not self.network.reach(self.near, self.far):  # noqa: ASYNC110 - as packets are
+        await self._delivered(self.near, self.far)
+
+    async def _back(self) -> None:
+        await asyncio.sleep(self.network.delay_seconds())
+        await self._delivered(self.far, self.near)
+
+    async def _delivered(self, sender: Node, receiver: Node) -> None:
+        while self.is_open and (self._is_cut or not self.network.delivers(sender, receiver)):  # noqa: ASYNC110
             await asyncio.sleep(0.1)
         if not self.is_open:
             raise LinkLost("cut")
 
     async def ask(self, questions: Sequence[Question]) -> list[Answer]:
         said = ask_bytes(questions)
-        await self._cross()
+        await self._there()
         self.far.members.heard(self.inbound)  # type: ignore[arg-type]
         answers = answer_bytes(self.far.asking.answer(self.near.name, questions_in(said)))
-        await self._cross()
+        await self._back()
         return answers_in(answers)
 
     async def hold(self, number: int, database: str) -> bool:
@@ -130,7 +140,7 @@ class Link:
             is_granted = await answer
         finally:
             inbound.asked.pop(number, None)
-        await self._cross()
+        await self._back()
         return is_granted
 
     def release(self, number: int) -> None:
@@ -150,10 +160,7 @@ class Link:
             loop.time() + self.network.delay_seconds(), self._latest_arrival_seconds + 1e-6
         )
         await asyncio.sleep(self._latest_arrival_seconds - loop.time())
-        while self.is_open and not self.network.reach(self.near, self.far):  # noqa: ASYNC110 - as packets are
-            await asyncio.sleep(0.1)
-        if not self.is_open:
-            raise LinkLost("cut")
+        await self._delivered(self.near, self.far)
 
     def rested(self, rested: Sequence[Rested]) -> None:
         said = rested_bytes(rested)
@@ -163,7 +170,7 @@ class Link:
         await self._arrive()
         self.far.members.heard(self.inbound)  # type: ignore[arg-type]
         given = self.far.gathering.give_up(ids)
-        await self._cross()
+        await self._back()
         return given
 
     def absorb(self, orders: Sequence[Order]) -> None:
@@ -183,39 +190,45 @@ class Link:
 
     async def _ping(self, places: int) -> None:
         try:
-            await self._cross()
+            await self._there()
         except LinkLost:
             return
         inbound = self.inbound
         self.far.members.heard(inbound)  # type: ignore[arg-type]
         inbound.places.pinged(places, inbound.heard_seconds)
 
-    def close(self) -> None:
-        """Both sides notice, each in its time; the far one not before the network lets it."""
-        if not self.is_open:
+    def close(self, *, by_far: bool = False) -> None:
+        """The side that closes it notices in its time, the other one not before the network lets it."""
+        if self._is_cut:
             return
-        self.is_open = False
-        loop, network = asyncio.get_running_loop(), self.network
+        self._is_cut = True
+        if not by_far:
+            self.is_open = False
         for node in (self.near, self.far):
             node.links.remove(self)
+        delay_seconds, loop = self.network.delay_seconds, asyncio.get_running_loop()
+        loop.call_later(delay_seconds(), self._tell_near, by_far)
+        loop.call_later(delay_seconds(), self._tell_far, by_far)
+
+    def _tell_near(self, by_far: bool) -> None:
+        if by_far and self.near.is_alive and not self.network.delivers(self.far, self.near):
+            asyncio.get_running_loop().call_later(0.1, self._tell_near, by_far)
+            return
+        self.is_open = False
         for answer in self.inbound.asked.values():
             if not answer.done():
                 answer.set_exception(LinkLost("cut"))
-        loop.call_later(network.delay_seconds(), self._tell_near)
-        loop.call_later(network.delay_seconds(), self._tell_far)
-
-    def _tell_near(self) -> None:
         if self.near.is_alive:
             self.lost()
 
-    def _tell_far(self) -> None:
+    def _tell_far(self, by_far: bool) -> None:
         if not self.far.is_alive:
             return
-        if self.network.reach(self.near, self.far):
+        if by_far or self.network.delivers(self.near, self.far):
             self.far.held_here.unlinked(self.inbound)  # type: ignore[arg-type]
             self.far.members.unlinked(self.inbound)  # type: ignore[arg-type]
         else:
-            asyncio.get_running_loop().call_later(0.1, self._tell_far)
+            asyncio.get_running_loop().call_later(0.1, self._tell_far, by_far)
 
 
 class Node:
@@ -252,11 +265,12 @@ class Node:
         self.held_here = HeldHere(self.readers, self.holding, self.numbers, self.members.ended, now_seconds, self.spawn)
         network.nodes[self.name] = self
 
-    def follow(self, handler: Any, committer: Committer, port: Any, joining: Joining) -> None:
+    def follow(self, handler: Any, reclaiming: Sequence[Reclaiming], port: Any, joining: Joining) -> None:
         """The components that ask, and what they use of the server."""
         self.store_port = port
         self._handler = handler
-        committer.reclaiming.ownership = self.asking
+        for each in reclaiming:
+            each.ownership = self.asking
         joining.link(self.members, GatheringLinks(self.members, asyncio.get_running_loop().time, b"simulated"))
         self.gathering = joining.gathering
 
@@ -285,7 +299,7 @@ class Node:
     async def kill(self) -> None:
         self.is_alive = False
         for link in list(self.links):
-            link.close()
+            link.close(by_far=link.far is self)
         tasks = list(self._tasks)
         for task in tasks:
             task.cancel()
@@ -326,9 +340,9 @@ class Node:
         return Activity(self._is_connected(node), self._network.operations(node.store_port))
 
     async def _connect(self, host: str, port: int, has_tls: bool, name: str) -> Any:
-        await asyncio.sleep(self._network.delay_seconds())
-        node = self._network.nodes[name]
-        while not self._network.reach(self, node):  # noqa: ASYNC110 - as packets are
+        network, node = self._network, self._network.nodes[name]
+        await asyncio.sleep(network.delay_seconds())
+        while not (network.delivers(self, node) and network.delivers(node, self)):  # noqa: ASYNC110 - as packets are
             await asyncio.sleep(0.1)
         if not node.is_alive:
             raise LinkLost("refused")

@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import os
 import random
+from collections.abc import Callable, Iterator
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -21,6 +23,9 @@ SEEDS_WITH_READERS = 2
 SEEDS_OF_GATHERING = 6
 """By seed, none to some tens of buckets are absorbed."""
 SEEDS_OF_WAITS = 8
+SEEDS_ONE_WAY = 3
+SEEDS_OF_COALESCING = 3
+SEEDS_OF_BOTH = 3
 FIRST_SEED = int(os.environ.get("TSPROXY_SIMULATION_SEED", "0"))
 ONE_SEED = "TSPROXY_SIMULATION_SEED" in os.environ
 
@@ -92,14 +97,68 @@ def test_statements_that_wait_while_links_are_cut_are_executed_once(scale: float
     """A process that waits for a connection, or pursues a commit, may lose its sessions to others meanwhile."""
     reclaimed = 0
     for seed in range(FIRST_SEED, FIRST_SEED + (1 if ONE_SEED else max(4, int(SEEDS_OF_WAITS * scale)))):
-        chance = random.Random(seed)
-        lossy = Faults.none() if chance.random() < 0.2 else Faults(stall=0, late=0, failed_read=0)
-        faults = replace(lossy, waits=chance.choice((0.02, 0.1)))
-        drawn = replace(
-            plan(seed), faults=faults, cuts=True, restarts=seed % 3 == 0, restart_pauses_seconds=(5, 20, 60)
-        )
+        drawn = replace(plan_with_waits(seed), cuts=True)
         world = World(seed, replace(drawn, writers=8, inserts_each=60, series=4))
         with replayable(seed, "test_linked", "wait"):
             world.run()
         reclaimed += world.server.withheld
     assert ONE_SEED or reclaimed > 10
+
+
+def plan_with_waits(seed: int) -> Plan:
+    chance = random.Random(seed)
+    lossy = Faults.none() if chance.random() < 0.2 else Faults(stall=0, late=0, failed_read=0)
+    faults = replace(lossy, waits=chance.choice((0.02, 0.1)))
+    return replace(plan(seed), faults=faults, cuts=False, restarts=seed % 3 == 0, restart_pauses_seconds=(5, 20, 60))
+
+
+def small_plan_with_waits(seed: int, **more: Any) -> Plan:
+    proxies = 3 if seed % 4 == 1 else 2
+    return replace(plan_with_waits(seed), proxies=proxies, writers=8, inserts_each=30, series=4, **more)
+
+
+def worlds_of(seeds: int, scale: float, selected: str, drawn: Callable[[int], Plan]) -> Iterator[World]:
+    """One after the other, each at its end."""
+    for seed in range(FIRST_SEED, FIRST_SEED + (1 if ONE_SEED else max(seeds, int(seeds * scale)))):
+        world = World(seed, drawn(seed))
+        with replayable(seed, "test_linked", selected):
+            world.run()
+        yield world
+
+
+def cut_one_way(seed: int) -> Plan:
+    return small_plan_with_waits(seed, cuts=True, one_way=True)
+
+
+def coalescing(seed: int) -> Plan:
+    """Commands have several documents, of which some are refused; their replies are lost, and they are killed."""
+    small = small_plan_with_waits(seed, coalesced_share=1.0, linger_seconds=0.3)
+    faults = replace(small.faults, interrupted=0.1, lost_after=0.1, statement_error=0.03)
+    return replace(small, writers=20, inserts_each=20, faults=faults, restarts=seed % 3 == 1)
+
+
+def coalescing_and_cut_one_way(seed: int) -> Plan:
+    return small_plan_with_waits(seed, cuts=True, one_way=True, coalesced_share=0.7, linger_seconds=0.02)
+
+
+@pytest.mark.timeout(3600)
+def test_links_that_are_cut_in_one_direction_double_nothing(scale: float) -> None:
+    """Questions arrive, sessions are given away, and the answers are lost; or pings arrive, and questions do not."""
+    worlds = list(worlds_of(SEEDS_ONE_WAY, scale, "one_direction", cut_one_way))
+    assert ONE_SEED or sum(world.server.withheld for world in worlds) > 3
+
+
+@pytest.mark.timeout(3600)
+def test_coalesced_inserts_are_executed_once(scale: float) -> None:
+    """Retries of what one process has coalesced are executed neither in buckets nor by another process."""
+    worlds = list(worlds_of(SEEDS_OF_COALESCING, scale, "coalesced", coalescing))
+    natively = [world.natively for world in worlds if world.natively is not None]
+    assert ONE_SEED or sum(each.inserted for each in natively) > 100
+    assert ONE_SEED or sum(each.repeated for each in natively) > 3
+
+
+@pytest.mark.timeout(3600)
+def test_coalescing_while_links_are_cut_in_one_direction_doubles_nothing(scale: float) -> None:
+    """Contested documents wait for connections, or are pursued, in a command that they share with others."""
+    worlds = list(worlds_of(SEEDS_OF_BOTH, scale, "coalescing_while", coalescing_and_cut_one_way))
+    assert ONE_SEED or sum(world.server.withheld for world in worlds) > 3

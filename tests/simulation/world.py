@@ -35,6 +35,7 @@ from tests.simulation.auditor import Auditor, rows_of
 from tests.simulation.commands import CommandLine
 from tests.simulation.in_parts import JoinPort, Reader
 from tests.simulation.loop import SeededLoop
+from tests.simulation.native import Coalescing, TimeSeries, submit
 from tests.simulation.peers import RETRY_AFTER_BLOCK_SECONDS, Network, Node
 from tests.simulation.server import MAX_COUNT, Faults, Server, new_bucket_like
 from tests.support.sessions import session
@@ -84,6 +85,10 @@ class Plan:
     """They ask one another, and retries go to any of them."""
     cuts: bool = False
     """Links are cut, slow and blocked."""
+    one_way: bool = False
+    """Most of these blocks are in one direction only: questions arrive, and their answers do not."""
+    coalesced_share: float = 0.0
+    """Of the inserts of one document, coalesced into native ones."""
     in_place: tuple[int, ...] = ()
     """Those of them that do not write in parts."""
     lull_seconds: float = 0.0
@@ -153,7 +158,9 @@ class Process:
         plan: Plan,
         report: Callable[[BaseException], None],
         network: Network | None = None,
+        natively: TimeSeries | None = None,
     ) -> None:
+        """``natively``: coalesces small inserts into inserts of this collection."""
         self.ids = Ids(number)
         self.catalog = BucketCatalog(
             CatalogOptions(
@@ -203,8 +210,15 @@ class Process:
             retryable_writes=True,
             slices=Slices(itertools.count().__next__),
         )
+        self.coalescing: Coalescing | None = None
+        if natively is not None:
+            self.coalescing = Coalescing(
+                server, natively, port, Clock(), self.committer, self.handler, plan.coalesced_share
+            )
+            self.handler.use(None, self.coalescing)  # type: ignore[arg-type]
         if self.node is not None:
-            self.node.follow(self.handler, self.committer, port, self.joining)
+            reclaiming = [] if self.coalescing is None else [self.coalescing.reclaiming]
+            self.node.follow(self.handler, [self.committer.reclaiming, *reclaiming], port, self.joining)
         self.alive = True
         # Every process makes the server stall once in a while, for all of them.
         self._longest_wait_seconds = plan.proxies * LONGEST_WAIT_SECONDS
@@ -224,7 +238,10 @@ class Process:
                 if not answer.done():
                     answer.set_result(document)
 
-        self.handler.take(command, collection, NOBODY, Recipient(reply, session()))
+        if self.coalescing is None:
+            self.handler.take(command, collection, NOBODY, Recipient(reply, session()))
+        else:
+            submit(self.handler, command, collection, lambda document: reply(document, None))
         try:
             async with asyncio.timeout(self._longest_wait_seconds):
                 return await asyncio.shield(answer)
@@ -241,12 +258,14 @@ class Process:
             await self.node.kill()
         await self.stop_joining()
         committer = self.committer
-        committer._tasks.spawn = lambda work: work.close()  # type: ignore[method-assign]
+        running = [committer._tasks] + ([] if self.coalescing is None else [self.coalescing.coalescer._tasks])
+        for each in running:
+            each.spawn = lambda work: work.close()  # type: ignore[method-assign]
         committer.kick = lambda: None  # type: ignore[method-assign]
         committer._outcomes._wake = lambda: None
         await self.port.kill()
-        while committer._tasks or committer._pursuit:
-            tasks = sorted(committer._tasks, key=lambda task: int(task.get_name().rpartition("-")[2]))
+        while any(running) or committer._pursuit:
+            tasks = sorted(itertools.chain(*running), key=lambda task: int(task.get_name().rpartition("-")[2]))
             tasks += [committer._pursuit] if committer._pursuit else []
             for task in tasks:
                 task.cancel()
@@ -259,6 +278,8 @@ class Process:
         while committer._pursuit is not None or tasks or tasks.without_task:  # noqa: ASYNC110 - nothing tells its end
             await asyncio.sleep(1)
         await committer.drain()
+        if self.coalescing is not None:
+            await self.coalescing.coalescer.drain()
 
     async def stop_joining(self) -> None:
         """The background work is over."""
@@ -280,6 +301,10 @@ class Process:
         assert not self.handler.statements.active, "statements without an end"
         assert not self.handler.statements.contested
         assert not self.handler._held
+        if self.coalescing is not None:
+            coalescer = self.coalescing.coalescer
+            assert coalescer.documents_ready == coalescer._doubt_bytes == 0
+            assert not coalescer._lanes
         assert not catalog._work.unclaimed
         assert not catalog._work.ready
         for buckets in catalog._collections.values():
@@ -312,6 +337,7 @@ class World:
         self.server.failed = self._fail
         self.failures: list[BaseException] = []
         self.network = Network(self.chance, self.server.operations) if self.plan.linked else None
+        self.natively = TimeSeries(self.server) if self.plan.coalesced_share else None
         self._numbers = 0
         self._processes = 0
         self._lull = asyncio.Barrier(self.plan.writers)
@@ -404,7 +430,7 @@ class World:
     def _start(self, place: int) -> Process:
         self._processes += 1
         plan = replace(self.plan, in_parts=self.plan.in_parts and place not in self.plan.in_place)
-        return Process(self._processes, self.server, plan, self.failures.append, self.network)
+        return Process(self._processes, self.server, plan, self.failures.append, self.network, self.natively)
 
     # --- writers -------------------------------------------------------------------------------------------
 
@@ -551,16 +577,19 @@ class World:
                 case "cut":
                     links = [link for name in names for link in network.nodes[name].links]
                     if links:
-                        self.chance.choice(links).close()
+                        self.chance.choice(links).close(by_far=self.chance.random() < 0.5)
                 case "slow":
                     network.slowest_seconds = self.chance.choice((0.05, 0.5, 1.5))
                 case "fast":
                     network.slowest_seconds = 0.01
                 case "block":
-                    pair = frozenset(self.chance.sample(names, 2))
-                    network.blocked.add(pair)
+                    one, other = self.chance.sample(names, 2)
+                    ways = {(one, other)}
+                    if not self.plan.one_way or self.chance.random() < 0.3:
+                        ways.add((other, one))
+                    network.blocked |= ways
                     await asyncio.sleep(self.chance.choice((0.5, 1.5, 4.0, 20.0)))
-                    network.blocked.discard(pair)
+                    network.blocked -= ways
 
     async def _meddle(self) -> None:
         actions = (self._close, self._delete, self._delete_row, self._append, self._change_meta, self._foresee)

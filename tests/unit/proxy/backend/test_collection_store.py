@@ -18,6 +18,7 @@ from catalog.ports import Applied, Rejected, WriteConcern
 from proxy.backend.backend import Backend
 from proxy.backend.collection_store import CollectionStore, _own_message
 from proxy.observe.tasks import TaskSet
+from tests.support.eventually import eventually
 from tests.support.mongod import MongodProcess
 from tests.support.raw_wire import RawClient
 
@@ -103,6 +104,33 @@ async def test_w102_what_another_process_has_taken_over_is_not_executed(
     outcome = await of_set.insert(collection(db_name), [row(1)], WriteConcern(), again, soon(), ordered=True)
     assert isinstance(outcome, Applied)
     assert replica_set.shared_client[db_name].x.count_documents({}) == 1
+
+
+async def test_w102_a_command_that_was_killed_halfway_is_completed_under_its_number(
+    of_set: CollectionStore, replica_set: MongodProcess, db_name: str
+) -> None:
+    """Its error says nothing of the documents that it has inserted."""
+    documents, number = [row(1), row(2), row(3)], of_set.next_number()
+    admin = replica_set.shared_client.admin
+    admin.command("configureFailPoint", "hangDuringBatchInsert", mode={"skip": 1})
+    try:
+        sent = asyncio.create_task(
+            of_set.insert(collection(db_name), documents, WriteConcern(), number, soon(), ordered=False)
+        )
+        stored = replica_set.shared_client[db_name].x.count_documents
+        await eventually(lambda: stored({}) == 1)
+        running = admin.aggregate([{"$currentOp": {}}, {"$match": {"command.insert": "x"}}])
+        (inserting,) = [each for each in running if each["command"]["$db"] == db_name]
+        admin.command("killOp", op=inserting["opid"])
+    finally:
+        admin.command("configureFailPoint", "hangDuringBatchInsert", mode="off")
+    outcome = await sent
+    assert isinstance(outcome, Rejected)
+    assert outcome.error.code == 11601
+    assert replica_set.shared_client[db_name].x.count_documents({}) == 1
+    again = await of_set.insert(collection(db_name), documents, WriteConcern(), number, soon(), ordered=False)
+    assert isinstance(again, Applied)
+    assert (again.matched, replica_set.shared_client[db_name].x.count_documents({})) == (3, 3)
 
 
 async def test_a_standalone_cannot_be_asked_twice(

@@ -295,6 +295,16 @@ async def test_w127_a_lost_reply_is_asked_for_again_under_the_same_number() -> N
     assert bench.coalescer.metrics.unknown_outcomes == 1
 
 
+async def test_w127_of_a_command_that_was_killed_a_part_may_be_stored() -> None:
+    """It is sent again under its number: what was stored is not refused, nor stored twice by a retry."""
+    bench = Bench(Rejected(CommandError(11601, "operation was interrupted")))
+    writers = bench.insert(b"a"), bench.insert(b"b")
+    await bench.rest()
+    assert (bench.store.numbers, bench.store.ordered) == ([1, 1], [True, False])
+    assert [writer.codes for writer in writers] == [{0: None}] * 2
+    assert bench.store.free == [1]
+
+
 @pytest.mark.parametrize("repeatable", [True, False])
 async def test_w127_an_outcome_that_stays_unknown_is_told(repeatable: bool) -> None:
     """At once without retryable writes, as the server would; with them, when the writers have waited long enough."""
