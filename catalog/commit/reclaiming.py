@@ -173,8 +173,12 @@ def taken() -> BackendUnavailable:
 
 def taken_over(outcome: BulkOutcome) -> BulkOutcome:
     """The outcome for writers who cannot ask: another process that this one does not know has set up a fence."""
-    is_fenced = isinstance(outcome, Rejected) and isinstance(outcome.error, Fenced)
-    return Rejected(taken()) if is_fenced else outcome
+    return Rejected(taken()) if is_fenced(outcome) else outcome
+
+
+def is_fenced(outcome: BulkOutcome) -> bool:
+    """Whether a fence of another process has kept a command out."""
+    return isinstance(outcome, Rejected) and isinstance(outcome.error, Fenced)
 
 
 def is_contested(writer: Writer) -> bool:

@@ -149,10 +149,12 @@ class CurrentOperations:
             return Activity(is_connected=False)
         return Activity(True, frozenset(str(each) for each in found[0]["operations"] if each is not None))
 
-    async def fence(self, name: str) -> None:
-        """What another process has sent until now is not executed later; raises ``CommandError``."""
-        if self._fences is not None:
-            await self._fences.set_up(name)
+    async def fence(self, name: str) -> bool:
+        """What another process has sent until now is not executed later, if this is true; raises ``CommandError``."""
+        if self._fences is None:
+            return False
+        await self._fences.set_up(name)
+        return True
 
     async def executes(self, sessions: Sequence[bytes]) -> bool:
         """Whether the backend executes a command of one of these sessions, raw; raises ``CommandError``."""

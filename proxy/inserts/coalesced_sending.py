@@ -11,9 +11,9 @@ import asyncio
 from typing import TYPE_CHECKING, Final
 
 from catalog.commit.committer import CommitterMetrics
-from catalog.commit.reclaiming import Contested, Reclaiming, taken, taken_over
+from catalog.commit.reclaiming import Contested, Reclaiming, is_fenced, taken, taken_over
 from catalog.commit.statements import Statement
-from catalog.errors import BackendUnavailable, Fenced, Withheld
+from catalog.errors import BackendUnavailable, Withheld
 from catalog.ports import Acknowledgement, Applied, BulkOutcome, Clock, MaySend, Rejected, Unknown
 from proxy.inserts.coalesced_command import CoalescedCommand
 from proxy.inserts.staging import parsed
@@ -60,7 +60,8 @@ class CoalescedSending:
 
     async def _send(self, command: CoalescedCommand, deadline_seconds: float) -> BulkOutcome:
         if self._reclaiming.ownership is None:
-            return taken_over(await self._insert(command, deadline_seconds, None))
+            outcome = await self._insert(command, deadline_seconds, None)
+            return _lost(command) if command.is_doubtful and is_fenced(outcome) else taken_over(outcome)
         while True:
             contested = await self._reclaimed(command)
             if contested is not None and command.is_doubtful:
@@ -72,11 +73,9 @@ class CoalescedSending:
             outcome = await self._insert(command, deadline_seconds, lambda: not self._is_contested(command))
             if not isinstance(outcome, Rejected) or not isinstance(outcome.error, Withheld):
                 return outcome
-            if isinstance(outcome.error, Fenced):
+            if is_fenced(outcome):
                 if command.is_doubtful:
-                    # Nor can it be known what became of the first copy.
-                    command.is_barred = True
-                    return Rejected(Contested((), {}, is_open=False))
+                    return _lost(command)
                 self._store.settled(command.number)
                 command.number = self._store.next_number()
             if self._clock.monotonic_seconds() >= deadline_seconds:
@@ -111,3 +110,9 @@ class CoalescedSending:
             may_send,
             ordered=command.is_ordered,
         )
+
+
+def _lost(command: CoalescedCommand) -> Rejected:
+    """A fence has kept out another copy of it, so nobody can tell what became of the first one."""
+    command.is_barred = True
+    return Rejected(Contested((), {}, is_open=False))

@@ -27,7 +27,7 @@ from proxy.backend.current_op import MOST_PROXIES, Activity, Proxy
 from proxy.peers.link import Inbound, Link, LinkLost
 from proxy.peers.membership_times import MembershipTimes
 from proxy.peers.peer import ANSWER_SECONDS, Peer
-from proxy.peers.quietness import Quiet, is_over, until_over, until_quiet
+from proxy.peers.quietness import Quiet, until_over, until_quiet
 
 log = structlog.get_logger(__name__)
 
@@ -62,8 +62,8 @@ class PeerDirectory(Protocol):
         """What the process with this name does; raises ``CommandError``."""
         ...
 
-    def fence(self, name: str) -> Awaitable[None]:
-        """What that process has sent until now is not executed later; raises ``CommandError``."""
+    def fence(self, name: str) -> Awaitable[bool]:
+        """What that process has sent until now is not executed later, if this is true; raises ``CommandError``."""
         ...
 
     def executes(self, sessions: Sequence[bytes]) -> Awaitable[bool]:
@@ -197,11 +197,14 @@ class Membership:
         peer = self.peers.get(name)
         lost_seconds = -math.inf if peer is None else min(peer.lost_seconds, self._now_seconds())
         knows_seconds = lost_seconds + SESSION_LEASE_SECONDS + (TURN_SECONDS if name < self.own_name else 0.0)
-        quiet = await until_quiet(self._others.activity, name, knows_seconds, self._now_seconds)
+        try:
+            is_fenced = await (peer or Peer(name)).fence(self._others.fence, self._now_seconds)
+        except CommandError:
+            return False
+        quiet = await until_quiet(self._others.activity, name, knows_seconds, self._now_seconds, is_fenced=is_fenced)
         if quiet is Quiet.ABSENT and peer is not None and not peer.is_linked and peer.inbound is None:
             self._gone(peer)
-        peer = peer or Peer(name)
-        return await is_over(quiet, partial(peer.fence, self._others.fence, self._now_seconds))
+        return quiet is not Quiet.NOT_YET
 
     # --- Answerer -------------------------------------------------------------------------------------------
 

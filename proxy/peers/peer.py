@@ -69,13 +69,18 @@ class Peer:
         # It tells the backend where it listens before it serves clients.
         return self.met_seconds if self.port else math.inf
 
-    async def fence(self, set_up: Callable[[str], Awaitable[None]], now_seconds: Callable[[], float]) -> None:
-        """What it had sent when it was given up is not executed later; raises ``CommandError`` as ``set_up`` does."""
+    async def fence(self, set_up: Callable[[str], Awaitable[bool]], now_seconds: Callable[[], float]) -> bool:
+        """What it had sent when it was given up is not executed later, if this is true.
+
+        ``set_up`` sees to it, and raises ``CommandError``.
+        """
         begun_seconds = now_seconds()
         if self.fenced_seconds >= max(self.lost_seconds, begun_seconds - FENCES_HOLD_SECONDS):
-            return
-        await set_up(self.name)
+            return True
+        if not await set_up(self.name):
+            return False
         self.fenced_seconds = max(self.fenced_seconds, begun_seconds)
+        return True
 
     def may_have_made(self, stored_id: bytes, now_seconds: float) -> bool:
         """Whether it may have made this id, unless that was just now; ``now_seconds``: by the clock of ``Inbound``."""

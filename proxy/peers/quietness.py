@@ -22,7 +22,9 @@ QUIET_SECONDS: Final = 10.0
 QUIET_PAUSE_SECONDS: Final = 0.03
 """Pause between two looks at the operations."""
 QUIET_LOOKS: Final = 3
-"""The operations that this many looks have found are waited for."""
+"""Between two looks, what a process has sent may be about to begin."""
+QUIET_LOOKS_BEHIND_FENCES: Final = 1
+"""What it has sent before, and has not begun, is refused (``proxy.backend.fences``)."""
 
 
 class Quiet(Enum):
@@ -38,42 +40,31 @@ async def until_quiet(
     name: str,
     knows_seconds: float,
     now_seconds: Callable[[], float],
+    *,
+    is_fenced: bool = False,
 ) -> Quiet:
     """Wait until the process with this name is quiet, or for ``QUIET_SECONDS``.
 
     ``activity`` tells what it does at the backend; raises ``CommandError``. From ``knows_seconds`` on, the process
-    knows that it was given up.
+    knows that it was given up; operations that are found then are waited for. ``is_fenced``: what it had sent is not executed later.
     """
     until_seconds = now_seconds() + QUIET_SECONDS
+    wanted_looks = QUIET_LOOKS_BEHIND_FENCES if is_fenced else QUIET_LOOKS
     looks, operations = 0, frozenset[str]()
     while now_seconds() < until_seconds:
         with suppress(CommandError):
             seen = await activity(name)
             if not seen.is_connected:
                 return Quiet.ABSENT
-            if looks < QUIET_LOOKS:
+            if looks < wanted_looks:
                 operations |= seen.operations
                 looks += now_seconds() >= knows_seconds
             else:
                 operations &= seen.operations
-            if looks == QUIET_LOOKS and not operations:
+            if looks == wanted_looks and not operations:
                 return Quiet.QUIET
         await asyncio.sleep(QUIET_PAUSE_SECONDS)
     return Quiet.NOT_YET
-
-
-async def is_over(quiet: Quiet, fence: Callable[[], Awaitable[None]]) -> bool:
-    """Whether nothing of a process that was waited for follows; ``fence`` sees to it that its network brings nothing.
-
-    It raises ``CommandError``.
-    """
-    if quiet is not Quiet.QUIET:
-        return quiet is Quiet.ABSENT
-    try:
-        await fence()
-    except CommandError:
-        return False
-    return True
 
 
 async def until_over(executes: Callable[[], Awaitable[bool]], now_seconds: Callable[[], float]) -> bool:

@@ -178,8 +178,10 @@ async def test_a_command_that_a_fence_has_kept_out_is_sent_again_under_another_n
     assert bench.codes(1) == bench.codes(2) == {0: None}
 
 
-async def test_after_a_fence_nobody_can_tell_what_became_of_a_copy() -> None:
+@pytest.mark.parametrize("can_ask", [True, False])
+async def test_after_a_fence_nobody_can_tell_what_became_of_a_copy(can_ask: bool) -> None:
     bench = Bench(LOST, Rejected(Fenced()))
+    bench.reclaiming.ownership = bench.ownership if can_ask else None
     bench.insert(1)
     await bench.rest()
     assert len(bench.store.sent) == 2

@@ -65,6 +65,7 @@ class Bench:
         self.executed: list[bool] = []
         self.fenced: list[str] = []
         self.cannot_fence = False
+        self.has_fences = False
         self.links: list[LinkDouble] = []
         self.reachable = True
         self.connects: list[tuple[str, int, bool, str]] = []
@@ -100,10 +101,11 @@ class Bench:
             raise CommandError(13, "not authorized")
         return 1
 
-    async def fence(self, name: str) -> None:
+    async def fence(self, name: str) -> bool:
         if self.cannot_fence:
             raise CommandError(50, "too slow")
         self.fenced.append(name)
+        return self.has_fences
 
     async def executes(self, sessions: Sequence[bytes]) -> bool:
         return self.executed.pop()
@@ -369,7 +371,7 @@ async def test_what_the_network_holds_of_a_quiet_process_is_fenced_off() -> None
     bench.doing = [Activity(is_connected=True)]
     bench.cannot_fence = True
     assert not await bench.members.quiet(["tsproxy two"]), "it may still write"
-    bench.cannot_fence = False
+    bench.cannot_fence, bench.has_fences = False, True
     assert await bench.members.quiet(["tsproxy two"])
     assert bench.fenced == ["tsproxy two"]
     assert await bench.members.quiet(["tsproxy two"])

@@ -100,12 +100,14 @@ def test_who_has_opened_no_link_counts_on_an_answer_at_first() -> None:
 
 async def test_fences_hold_for_a_while_unless_a_link_has_ended_since() -> None:
     peer, now_seconds, set_up = Peer("tsproxy two", lost_seconds=100.0), 101.0, []
+    has_fences = True
 
-    async def fence(name: str) -> None:
+    async def fence(name: str) -> bool:
         set_up.append(name)
+        return has_fences
 
     async def again() -> int:
-        await peer.fence(fence, lambda: now_seconds)
+        assert await peer.fence(fence, lambda: now_seconds) is has_fences
         return len(set_up)
 
     assert await again() == 1
@@ -117,12 +119,15 @@ async def test_fences_hold_for_a_while_unless_a_link_has_ended_since() -> None:
     now_seconds += 0.2
     assert await again() == 3
     assert set_up == ["tsproxy two"] * 3
+    has_fences = False
+    peer.lost_seconds = now_seconds + 0.1
+    assert (await again(), await again()) == (4, 5), "the backend has none"
 
 
 async def test_fences_that_failed_do_not_hold() -> None:
     peer = Peer("tsproxy two")
 
-    async def fails(name: str) -> None:
+    async def fails(name: str) -> bool:
         raise CommandError(50, "too slow")
 
     for _ in range(2):

@@ -10,7 +10,7 @@ import pytest
 from catalog.errors import CommandError
 from proxy.backend.current_op import Activity
 from proxy.peers import quietness as under_test
-from proxy.peers.quietness import QUIET_LOOKS, QUIET_SECONDS, Quiet, is_over, until_over, until_quiet
+from proxy.peers.quietness import QUIET_LOOKS, QUIET_SECONDS, Quiet, until_over, until_quiet
 
 ABSENT = Activity(is_connected=False)
 
@@ -35,8 +35,10 @@ class Backend:
             raise shown
         return shown
 
-    async def quiet(self, knows_seconds: float = -math.inf) -> Quiet:
-        return await until_quiet(self.activity, "tsproxy two", knows_seconds, lambda: self.now_seconds)
+    async def quiet(self, knows_seconds: float = -math.inf, *, is_fenced: bool = False) -> Quiet:
+        return await until_quiet(
+            self.activity, "tsproxy two", knows_seconds, lambda: self.now_seconds, is_fenced=is_fenced
+        )
 
 
 @pytest.fixture(autouse=True)
@@ -84,27 +86,10 @@ async def test_a_look_that_fails_is_no_look() -> None:
     assert backend.looks == QUIET_LOOKS + 2
 
 
-@pytest.mark.parametrize(
-    ("quiet", "fails", "fences", "over"),
-    [
-        (Quiet.ABSENT, True, 0, True),
-        (Quiet.NOT_YET, False, 0, False),
-        (Quiet.QUIET, False, 1, True),
-        (Quiet.QUIET, True, 1, False),
-    ],
-)
-async def test_who_has_connections_is_fenced_off(quiet: Quiet, fails: bool, fences: int, over: bool) -> None:
-    """The network may hold what it has sent, unless its connections have ended."""
-    begun = 0
-
-    async def fence() -> None:
-        nonlocal begun
-        begun += 1
-        if fails:
-            raise CommandError(6, "unreachable")
-
-    assert await is_over(quiet, fence) is over
-    assert begun == fences
+async def test_what_a_single_look_finds_is_waited_for_behind_fences() -> None:
+    backend = Backend(works(1), works(1, 2), works(2))
+    assert await backend.quiet(is_fenced=True) is Quiet.QUIET
+    assert backend.looks == 3
 
 
 async def test_commands_of_sessions_are_waited_for_to_their_end() -> None:
