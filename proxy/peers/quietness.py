@@ -46,7 +46,8 @@ async def until_quiet(
     """Wait until the process with this name is quiet, or for ``QUIET_SECONDS``.
 
     ``activity`` tells what it does at the backend; raises ``CommandError``. From ``knows_seconds`` on, the process
-    knows that it was given up; operations that are found then are waited for. ``is_fenced``: what it had sent is not executed later.
+    knows that it was given up; operations that are found then are waited for. ``is_fenced``: what it had sent, and the
+    backend has not begun to execute, is not executed later.
     """
     until_seconds = now_seconds() + QUIET_SECONDS
     wanted_looks = QUIET_LOOKS_BEHIND_FENCES if is_fenced else QUIET_LOOKS
