@@ -153,7 +153,7 @@ async def test_w102_what_another_process_has_taken_over_is_not_written(
     """The numbers of writes that have ended are free again, whatever their outcome."""
     replica_set.shared_client[db_name].create_collection("x", timeseries={"timeField": "t", "metaField": "m"})
     bench, fenced = Bench(replica_set, db_name), []
-    numbers = bench.pool.family.numbers = WriteNumbers(b"secret", "tsproxy a")
+    numbers = bench.pool.family.numbers = WriteNumbers(b"secret", db_name)
     numbers.on_fence = lambda: fenced.append(1)
     fences = Fences(bench.pool, b"secret", lambda: [bench.x.buckets])
     until_seconds = asyncio.get_running_loop().time() + 10
@@ -162,12 +162,12 @@ async def test_w102_what_another_process_has_taken_over_is_not_written(
         return await bench.writes.insert(bench.x, [bucket(ObjectId())], PLAIN, until_seconds)
 
     assert isinstance(await insert(), Applied)
-    await fences.set_up("tsproxy a")
+    await fences.set_up(db_name)
     outcome = await insert()
     assert isinstance(outcome, Rejected)
     assert isinstance(outcome.error, Fenced)
     assert fenced == [1]
     assert isinstance(await insert(), Applied)
     assert replica_set.shared_client[db_name]["system.buckets.x"].count_documents({}) == 2
-    assert numbers.take().session == session_of(b"secret", "tsproxy a", 0)
+    assert numbers.take().session == session_of(b"secret", db_name, 0)
     bench.pool.close()

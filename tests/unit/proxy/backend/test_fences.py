@@ -64,47 +64,53 @@ async def pool(replica_set: MongodProcess) -> AsyncIterator[ServicePool]:
     pool.close()
 
 
+@pytest.fixture
+def name(db_name: str) -> str:
+    """Of a process; the server remembers the fences of others."""
+    return f"tsproxy {db_name}"
+
+
 def fences(pool: ServicePool, db_name: str) -> Fences:
     return Fences(pool, SECRET, lambda: [Namespace(db_name, "tsproxy.nothing")])
 
 
 async def test_what_was_sent_before_is_refused_in_every_session(
-    pool: ServicePool, replica_set: MongodProcess, db_name: str
+    pool: ServicePool, replica_set: MongodProcess, db_name: str, name: str
 ) -> None:
-    cut_off, other = Process(pool, "tsproxy a", db_name), Process(pool, "tsproxy b", db_name)
+    cut_off, other = Process(pool, name, db_name), Process(pool, f"{name} b", db_name)
     assert await cut_off.write(-1)
     late = [cut_off.message(cut_off.numbers.take(), place) for place in range(SESSIONS)]
-    await fences(pool, db_name).set_up("tsproxy a")
+    await fences(pool, db_name).set_up(name)
     replies = [await cut_off.deliver(each) for each in late]
     assert {each.get("code") for each in replies} == {TOO_OLD}
     assert await other.write(-2)
     assert sorted(each["_id"] for each in replica_set.shared_client[db_name].c.find()) == [-2, -1]
 
 
-async def test_the_process_goes_on_after_one_refusal(pool: ServicePool, db_name: str) -> None:
-    process = Process(pool, "tsproxy a", db_name)
+async def test_the_process_goes_on_after_one_refusal(pool: ServicePool, db_name: str, name: str) -> None:
+    process = Process(pool, name, db_name)
     for _ in range(3):
-        await fences(pool, db_name).set_up("tsproxy a")
+        await fences(pool, db_name).set_up(name)
     assert [await process.write(place) for place in range(SESSIONS + 1)] == [False] + [True] * SESSIONS
     assert process.fenced == 1
 
 
 async def test_each_fence_holds_what_was_sent_before_it_whoever_set_up_the_last_one(
-    pool: ServicePool, db_name: str
+    pool: ServicePool, db_name: str, name: str
 ) -> None:
-    process, ways = Process(pool, "tsproxy a", db_name), [fences(pool, db_name) for _ in range(3)]
+    process, ways = Process(pool, name, db_name), [fences(pool, db_name) for _ in range(3)]
     for place, way in enumerate([*ways, *ways]):
         late = process.message(process.numbers.take(), -place)
-        await way.set_up("tsproxy a")
+        await way.set_up(name)
         assert (await process.deliver(late))["code"] == TOO_OLD
         assert not await process.write(place)
         assert await process.write(place)
 
 
-async def test_fences_that_several_set_up_at_once_hold(pool: ServicePool, db_name: str) -> None:
-    process = Process(pool, "tsproxy a", db_name)
+async def test_fences_that_several_set_up_at_once_hold(pool: ServicePool, db_name: str, name: str) -> None:
+    process = Process(pool, name, db_name)
     late = [process.message(process.numbers.take(), place) for place in range(SESSIONS)]
-    await asyncio.gather(*(fences(pool, db_name).set_up("tsproxy a") for _ in range(4)))
+    await asyncio.gather(*(fences(pool, db_name).set_up(name) for _ in range(4)))
     assert {(await process.deliver(each))["code"] for each in late} == {TOO_OLD}
 
 
