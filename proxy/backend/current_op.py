@@ -153,7 +153,12 @@ class CurrentOperations:
         """What another process has sent until now is not executed later, if this is true; raises ``CommandError``."""
         if self._fences is None:
             return False
-        await self._fences.set_up(name)
+        try:
+            await self._fences.set_up(name)
+        except CommandError as error:
+            if error.code != UNAUTHORIZED:
+                raise
+            return False
         return True
 
     async def executes(self, sessions: Sequence[bytes]) -> bool:

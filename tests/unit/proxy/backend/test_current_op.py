@@ -19,7 +19,7 @@ import pytest
 from bson import Binary, Int64
 
 from catalog.bson.codec import decode, encode
-from catalog.errors import CommandError
+from catalog.errors import UNAUTHORIZED, CommandError
 from catalog.identity import User
 from proxy.backend.current_op import Activity, CurrentOperations, account_of, listener_in, listener_text, process_name
 from proxy.backend.service import ServicePool
@@ -315,3 +315,31 @@ async def test_proxies_of_an_account_are_seen_without_a_privilege() -> None:
     assert asked == [True, False]
     with pytest.raises(CommandError):
         await CurrentOperations(Pool(), NAME).executes([session])  # type: ignore[arg-type]
+
+
+class FencesDouble:
+    """Cannot set any up, for this reason."""
+
+    def __init__(self, reason: CommandError | None) -> None:
+        self._reason = reason
+
+    async def set_up(self, name: str) -> None:
+        if self._reason is not None:
+            raise self._reason
+
+
+async def test_w102_whether_what_another_process_has_sent_is_kept_out() -> None:
+    """Without the right to delete, it cannot be; another error may go away."""
+
+    def over(fences: Any) -> CurrentOperations:
+        return CurrentOperations(ServicePool(_nowhere, None, None, 1.0), "tsproxy one", fences=fences)
+
+    assert await over(FencesDouble(None)).fence("tsproxy two")
+    assert not await over(None).fence("tsproxy two")
+    assert not await over(FencesDouble(CommandError(UNAUTHORIZED, "no"))).fence("tsproxy two")
+    with pytest.raises(CommandError):
+        await over(FencesDouble(CommandError(50, "too slow"))).fence("tsproxy two")
+
+
+async def _nowhere(timeout_seconds: float) -> tuple[str, int]:
+    raise NotSent("nobody is there")
