@@ -15,6 +15,7 @@ from tests.faults.isolated import (
     KINDS,
     WAYS,
     back_and_forth,
+    delivered_late,
     executed_by_nobody_else,
     executed_during_a_standstill,
     executed_meanwhile,
@@ -61,3 +62,11 @@ def test_proxies_are_parted(backend: MongodProcess, tmp_path: Path, database: st
 def test_proxies_never_reach_one_another(backend: MongodProcess, tmp_path: Path, database: str, way: str) -> None:
     with Isolation(backend, tmp_path, database, WAYS[way], are_linked=False) as pair:
         back_and_forth(pair, 5 * ROUNDS)
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.timeout(90 * ROUNDS)
+def test_the_network_delivers_late(backend: MongodProcess, tmp_path: Path, database: str, way: str) -> None:
+    with Isolation(backend, tmp_path, database, WAYS[way]) as pair:
+        for _ in range(ROUNDS):
+            delivered_late(pair)

@@ -19,6 +19,7 @@ from catalog.namespaces import VirtualCollection
 from catalog.ports import Clock, MaySend
 from proxy.backend.collection_store import CollectionStore
 from proxy.backend.service_connection import LostAfterSending, NotSent
+from proxy.backend.write_numbers import WriteNumbers
 from proxy.inserts.coalescing import Coalescer
 from proxy.inserts.ingest import InsertHandler
 from proxy.inserts.insert_command import InsertCommand
@@ -54,6 +55,8 @@ class TimeSeries:
     def __init__(self, server: Server) -> None:
         self._server = server
         self._sessions: dict[bytes, _Recorded] = {}
+        self.processes = 0
+        """How many have had numbers for their commands."""
         self.inserted = 0
         self.repeated = 0
         """Documents that were not inserted again."""
@@ -107,7 +110,9 @@ class _Line:
         self._server = server
         self._target = target
         self._port = port
-        self.family = SimpleNamespace(times=SimpleNamespace(hear=lambda fields: None))
+        target.processes += 1
+        numbers = WriteNumbers(b"secret", f"tsproxy {target.processes}")
+        self.family = SimpleNamespace(times=SimpleNamespace(hear=lambda fields: None), numbers=numbers)
 
     def forget_primary(self) -> None:
         """There is only one server."""
@@ -183,7 +188,7 @@ class Coalescing:
         )
         self.reclaiming = Reclaiming(dedup)
         self.coalescer = Coalescer(
-            CollectionStore(line, rows, None, retryable=True),
+            CollectionStore(line, rows, None),
             clock,
             lambda: committer.options,
             committer.report,

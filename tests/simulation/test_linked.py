@@ -22,7 +22,7 @@ SEEDS_WITH_READERS = 2
 """These take longer."""
 SEEDS_OF_GATHERING = 6
 """By seed, none to some tens of buckets are absorbed."""
-SEEDS_OF_WAITS = 8
+SEEDS_OF_WAITS = 4
 SEEDS_ONE_WAY = 3
 SEEDS_OF_COALESCING = 3
 SEEDS_OF_BOTH = 3
