@@ -222,9 +222,13 @@ class Isolation:
     # --- statements -----------------------------------------------------------------------------------------
 
     def known_sessions(self, count: int) -> list[Statement]:
-        """Statements of sessions that belong to ``one`` until somebody else takes them; they are acknowledged."""
+        """Statements of sessions that belong to ``one`` until somebody else takes them; they are acknowledged.
+
+        After an isolation, a first attempt may meet both an old connection and a fence, and get an error that drivers
+        retry.
+        """
         statements = [self.statement(f"s{place % 5}", SHAPES[place % len(SHAPES)]) for place in range(count)]
-        all_at_once(lambda each=each: each.send(self.one) for each in statements)
+        all_at_once(lambda each=each: each.repeat(self.one) for each in statements)
         return statements
 
     def statement(self, series: str, shape: tuple[int, bool], *, after: Statement | None = None) -> Statement:
