@@ -34,7 +34,7 @@ from proxy.backend.parts.part_store import PartStore
 from proxy.backend.probing import profile_of, unpacks_buckets
 from proxy.backend.row_search import RowSearch, time_of
 from proxy.backend.server_cache import cache_share_bytes
-from proxy.backend.service import OnAnswered, PoolFamily, ServicePool
+from proxy.backend.service import OnAnswered, ServicePool
 from proxy.backend.service_auth import authenticator, introducing
 from proxy.backend.service_connection import LOGIN_REFUSED
 from proxy.backend.side_pools import SidePools
@@ -139,7 +139,8 @@ class Backend:
         questions = TaskSet(lambda error: log.error("listing collections ended with an error", exc_info=error))
         registry = NamespaceRegistry(listing.collections, questions.spawn, loop.time, refresh_seconds)
         side = SidePools(pool)
-        fences = _numbered(pool.family, side.fences, profile, session_secret(uri), name, registry, probe)
+        pool.family.secret = session_secret(uri)
+        fences = _numbered(side.fences, profile, name, registry, probe)
         others = CurrentOperations(side.questions, name, account_of(answer), fences)
         waits = (
             WriteConcernWaits(pool.another(WAITS_AT_ONCE), spawn, patience_seconds) if profile.is_replica_set else None
@@ -353,21 +354,15 @@ async def _run(calls: DriverCalls, database: str, body: dict[str, Any]) -> dict[
 
 
 def _numbered(
-    family: PoolFamily,
-    pool: ServicePool,
-    profile: Profile,
-    secret: bytes,
-    name: str,
-    registry: NamespaceRegistry,
-    probe: AccessProbe,
+    pool: ServicePool, profile: Profile, name: str, registry: NamespaceRegistry, probe: AccessProbe
 ) -> Fences | None:
     """Number the writes of the process with this name, where the backend takes numbers; the fences of others.
 
     A ``mongos`` would send those to one of many servers.
     """
     if profile.is_replica_set or profile.is_mongos:
-        family.numbers = WriteNumbers(secret, name)
-    return Fences(pool, secret, partial(_fence_places, registry, probe)) if profile.is_replica_set else None
+        pool.family.numbers = WriteNumbers(pool.family.secret, name)
+    return Fences(pool, pool.family.secret, partial(_fence_places, registry, probe)) if profile.is_replica_set else None
 
 
 def _fence_places(registry: NamespaceRegistry, probe: AccessProbe) -> Iterator[Namespace]:

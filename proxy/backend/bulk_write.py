@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
+from catalog.commit.statements import TRANSACTION_TOO_OLD
 from catalog.errors import CommandError
 from catalog.namespaces import Namespace
 from catalog.ports import NO_FIELDS, Acknowledgement, Applied, BulkOutcome, Rejected, Unknown, WriteConcern
@@ -18,7 +19,6 @@ from proxy.backend.replication_wait import Attempt, ReplicationWait
 from proxy.backend.service import ServicePool
 from proxy.backend.service_connection import LostAfterSending, NotSent
 from proxy.backend.write_concern_waits import ACKNOWLEDGED_FIELDS, Send, WriteConcernWaits, decoded
-from proxy.backend.write_numbers import TOO_OLD
 from proxy.request.own_steps import client_message
 
 UNDECIDED_CODES: Final = frozenset({6, 7, 50, 89, 91, 189, 262, 9001, 10107, 11600, 11602, 13435, 13436})
@@ -113,7 +113,7 @@ def outcome_of(
         error = CommandError(
             code,
             # This one tells the number; no client gets it.
-            str(reply.get("errmsg", "")) if code == TOO_OLD else _client_message(reply),
+            str(reply.get("errmsg", "")) if code == TRANSACTION_TOO_OLD else _client_message(reply),
             labels=tuple(reply.get("errorLabels", ())),
             fails_command=True,
             name=reply.get("codeName"),

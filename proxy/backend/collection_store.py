@@ -67,7 +67,7 @@ class CollectionStore:
         outcome = await self._send(
             collection.namespace, body, "documents", documents, write_concern, deadline_seconds, may_send
         )
-        if number is not None and self._numbers is not None and self._numbers.is_fenced(number, outcome):
+        if number is not None and self._numbers is not None and self._numbers.meets_fence(number, outcome):
             return Rejected(Fenced())
         return outcome
 

@@ -7,19 +7,21 @@ which also ends every connection that could bring an older one.
 from __future__ import annotations
 
 import asyncio
-from collections import deque
-from collections.abc import Callable, Iterable, Mapping
+from collections import OrderedDict, deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import islice
 from typing import Any, Final
 
 from bson.int64 import Int64
 
+from catalog.bounded import remember
 from catalog.bson.codec import decode, encode
+from catalog.commit.statements import TRANSACTION_TOO_OLD
 from catalog.errors import UNAUTHORIZED, CommandError
 from catalog.namespaces import Namespace
 from catalog.queries import NO_DOCUMENT
 from proxy.backend.service import ServicePool
-from proxy.backend.write_numbers import LOWEST, SESSIONS, TOO_OLD, known_number, next_term, session_of
+from proxy.backend.write_numbers import LOWEST, SESSIONS, known_number, next_term, session_of
 
 PATIENCE_SECONDS: Final = 5.0
 FENCES_AT_ONCE: Final = 4
@@ -32,7 +34,9 @@ MOST_PLACES: Final = 5
 class _Process:
     """The fences of another process."""
 
-    def __init__(self) -> None:
+    def __init__(self, sessions: Sequence[Mapping[str, Any]]) -> None:
+        """``sessions``: those of its writes."""
+        self.sessions = sessions
         self.turn = asyncio.Lock()
         self.wanted = 0
         """How often fences were asked for."""
@@ -50,30 +54,31 @@ class Fences:
         self._pool = pool
         self._secret = secret
         self._places = places
-        self._processes: dict[str, _Process] = {}
+        self._processes: OrderedDict[str, _Process] = OrderedDict()
 
     async def set_up(self, name: str) -> None:
         """What the process with this name has sent until now is refused from now on; raises ``CommandError``.
 
         Requests that arrive while fences are set up share the next ones.
         """
-        if name not in self._processes and len(self._processes) >= MOST_PROCESSES:
-            self._processes.clear()
-        process = self._processes.setdefault(name, _Process())
+        process = self._processes.get(name)
+        if process is None:
+            process = _Process([session_of(self._secret, name, place) for place in range(SESSIONS)])
+            remember(self._processes, name, process, MOST_PROCESSES)
         process.wanted += 1
         request = process.wanted
         async with process.turn:
             if process.done >= request:
                 return
             met = process.wanted
-            await self._set_up(name, process)
+            await self._set_up(process)
             process.done = met
 
-    async def _set_up(self, name: str, process: _Process) -> None:
+    async def _set_up(self, process: _Process) -> None:
         refusal: CommandError | None = None
         for place in islice(self._places(), MOST_PLACES):
             try:
-                await self._in(place, name, process)
+                await self._in(place, process)
             except CommandError as error:
                 if error.code != UNAUTHORIZED:
                     raise
@@ -83,12 +88,11 @@ class Fences:
         if refusal is not None:
             raise refusal
 
-    async def _in(self, place: Namespace, name: str, process: _Process) -> None:
+    async def _in(self, place: Namespace, process: _Process) -> None:
         """A higher number than all others in each session, although others may set up fences at the same time."""
-        sessions = [session_of(self._secret, name, number) for number in range(SESSIONS)]
-        known = await self._send(place, sessions[0], LOWEST)
+        known = await self._send(place, process.sessions[0], LOWEST)
         process.number = next_term(max(process.number, known))
-        todo = deque(sessions)
+        todo = deque(process.sessions)
 
         async def work() -> None:
             while todo:
@@ -96,7 +100,7 @@ class Fences:
                 if higher >= process.number:
                     process.number = next_term(higher)
                     todo.clear()
-                    todo.extend(sessions)
+                    todo.extend(process.sessions)
 
         # All have ended before anything else is tried.
         ended = await asyncio.gather(*(work() for _ in range(FENCES_AT_ONCE)), return_exceptions=True)
@@ -119,6 +123,6 @@ class Fences:
         if reply.get("ok"):
             return 0
         code, message = int(reply.get("code", 1)), str(reply.get("errmsg", ""))
-        if code == TOO_OLD:
+        if code == TRANSACTION_TOO_OLD:
             return known_number(message, number)
         raise CommandError(code, message)

@@ -122,6 +122,8 @@ class PoolFamily:
     def __init__(self) -> None:
         self.pools: list[ServicePool] = []
         self.times = ClusterTimes()
+        self.secret = b""
+        """What only holders of the account know (``proxy.request.service_sessions.session_secret``)."""
         self.numbers: WriteNumbers | None = None
         """Of the writes of this process; ``None`` if the backend takes none."""
         self.on_refused: Callable[[ServicePool], None] = lambda pool: None

@@ -14,19 +14,19 @@ https://www.mongodb.com/docs/v6.0/core/retryable-writes/
 
 from __future__ import annotations
 
-import hmac
 import re
 import struct
 import uuid
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
-from uuid import UUID
 
 from bson.binary import Binary
 
 from catalog.bson.codec import encode
+from catalog.commit.statements import TRANSACTION_TOO_OLD
 from catalog.ports import Applied, BulkOutcome, Rejected
+from proxy.request.service_sessions import derived_session
 
 SESSIONS: Final = 32
 """How many sessions of a process have fences. More are used only while as many writes are in progress."""
@@ -34,8 +34,6 @@ TERM: Final = 1 << 32
 """How many numbers a term has."""
 LOWEST: Final = 1
 """No write has this number."""
-TOO_OLD: Final = 225
-"""The error code of a server that knows a higher number of the session, ``TransactionTooOld``."""
 MOST_SPARE: Final = 64
 
 _KNOWN: Final = re.compile(r"(\d+) has already started")
@@ -48,8 +46,7 @@ def session_of(secret: bytes, process: str, place: int) -> Mapping[str, Any]:
 
     ``secret``: see ``proxy.request.service_sessions.session_secret``.
     """
-    told = encode({"writes": process, "place": place})
-    return {"id": Binary(UUID(bytes=hmac.digest(secret, told, "sha256")[:16], version=4).bytes, 4)}
+    return derived_session(secret, {"writes": process, "place": place})
 
 
 class WriteNumber:
@@ -112,13 +109,13 @@ class WriteNumbers:
         """A write that had these numbers will not be sent again; returns whether a fence has kept it out."""
         is_fenced = False
         for number in numbers:
-            is_fenced = self.is_fenced(number, outcome)
+            is_fenced = self.meets_fence(number, outcome)
             self.free(number, is_answered=isinstance(outcome, Applied | Rejected))
         return is_fenced
 
-    def is_fenced(self, number: WriteNumber, outcome: BulkOutcome | None) -> bool:
-        """Whether the backend has not executed the write with this number because of a fence."""
-        if not isinstance(outcome, Rejected) or outcome.error.code != TOO_OLD:
+    def meets_fence(self, number: WriteNumber, outcome: BulkOutcome | None) -> bool:
+        """Whether the backend has not executed the write with this number because of a fence, which is noted."""
+        if not isinstance(outcome, Rejected) or outcome.error.code != TRANSACTION_TOO_OLD:
             return False
         known = known_number(outcome.error.message, number.number)
         if known > self._known:

@@ -308,11 +308,9 @@ class Coalescer:
         """The outcome is unknown at the deadline."""
         unknown = _unknown(error)
         doubtful = command.doubt(unknown, self._clock.monotonic_seconds())
-        if not doubtful:
-            self._store.settled(command.number, is_known=False)
-            return
         size_bytes = sum(len(entry.document) for entry in command.entries)
-        if command.number is None or command.is_barred or self._doubt_bytes + size_bytes > DOUBTS_LIMIT_BYTES:
+        may_be_sent = command.number is not None and not command.is_barred
+        if not doubtful or not may_be_sent or self._doubt_bytes + size_bytes > DOUBTS_LIMIT_BYTES:
             self._store.settled(command.number, is_known=False)
             for writer in doubtful.values():
                 writer.lose(unknown)

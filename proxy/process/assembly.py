@@ -47,7 +47,7 @@ from proxy.request.command_spans import CommandSpans
 from proxy.request.limited import LimitBook
 from proxy.request.ports import Readers
 from proxy.request.router import Unresolved
-from proxy.request.service_sessions import ServiceSessions, session_secret
+from proxy.request.service_sessions import ServiceSessions
 from proxy.request.slow_commands import SlowCommands
 from proxy.settings.collection_rules import parse_rules, unsupported
 from proxy.settings.config import ConfigurationError
@@ -222,7 +222,7 @@ def _environment(
         cursors=cursors,
         was_relayed=lambda cursor_id: relayed.backend_namespace(cursor_id) is not None,
         gate=authorisation,
-        sessions=ServiceSessions(session_secret(settings.backend or "")),
+        sessions=ServiceSessions(backend.pool.family.secret),
     )
 
 

@@ -40,7 +40,6 @@ from proxy.peers.membership import Membership, Reactions
 from proxy.peers.strangers import Strangers
 from proxy.process.assembly import Assembly
 from proxy.process.exit_codes import cannot_listen
-from proxy.request.service_sessions import session_secret
 from proxy.settings.table import Address, Settings
 from proxy.upstream.connecting import connect
 
@@ -84,7 +83,7 @@ class Peering:
         """``spawn`` owns what runs in the background; ``report`` gets internal errors."""
         options, statements = assembly.committer.options, assembly.ingest.statements
         self._assembly = assembly
-        secret = session_secret(settings.backend or "")
+        secret = assembly.backend.pool.family.secret
         self._key = key_of(secret)
         in_parts = assembly.in_parts
         self._own = Introduction(

@@ -38,15 +38,18 @@ class ServiceSessions:
 
     def session_of(self, identity: Identity, lsid: bytes, namespace: Namespace) -> Mapping[str, Any]:
         """The ``lsid`` for writes to ``namespace`` on behalf of this client, whose own is ``lsid`` (raw)."""
-        told = encode(
-            {
-                "users": [[user.name, user.database] for user in identity.users],
-                "lsid": lsid,
-                "namespace": [namespace.database, namespace.collection],
-            }
-        )
-        digest = hmac.digest(self._secret, told, "sha256")
-        return {"id": Binary(UUID(bytes=digest[:16], version=4).bytes, 4)}
+        told = {
+            "users": [[user.name, user.database] for user in identity.users],
+            "lsid": lsid,
+            "namespace": [namespace.database, namespace.collection],
+        }
+        return derived_session(self._secret, told)
+
+
+def derived_session(secret: bytes, told: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The ``lsid`` that everybody derives who knows the secret and is told the same."""
+    digest = hmac.digest(secret, encode(told), "sha256")
+    return {"id": Binary(UUID(bytes=digest[:16], version=4).bytes, 4)}
 
 
 def session_secret(uri: str) -> bytes:

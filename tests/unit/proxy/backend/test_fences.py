@@ -9,12 +9,13 @@ from typing import Any
 import bson
 import pytest
 
+from catalog.commit.statements import TRANSACTION_TOO_OLD
 from catalog.errors import UNAUTHORIZED, CommandError
 from catalog.namespaces import Namespace
 from catalog.ports import Rejected
 from proxy.backend.fences import MOST_PLACES, MOST_PROCESSES, Fences
 from proxy.backend.service import ServicePool
-from proxy.backend.write_numbers import SESSIONS, TOO_OLD, WriteNumber, WriteNumbers
+from proxy.backend.write_numbers import SESSIONS, WriteNumber, WriteNumbers
 from tests.support.mongod import MongodProcess
 from tests.support.ports import LOOPBACK
 
@@ -82,7 +83,7 @@ async def test_what_was_sent_before_is_refused_in_every_session(
     late = [cut_off.message(cut_off.numbers.take(), place) for place in range(SESSIONS)]
     await fences(pool, db_name).set_up(name)
     replies = [await cut_off.deliver(each) for each in late]
-    assert {each.get("code") for each in replies} == {TOO_OLD}
+    assert {each.get("code") for each in replies} == {TRANSACTION_TOO_OLD}
     assert await other.write(-2)
     assert sorted(each["_id"] for each in replica_set.shared_client[db_name].c.find()) == [-2, -1]
 
@@ -102,7 +103,7 @@ async def test_each_fence_holds_what_was_sent_before_it_whoever_set_up_the_last_
     for place, way in enumerate([*ways, *ways]):
         late = process.message(process.numbers.take(), -place)
         await way.set_up(name)
-        assert (await process.deliver(late))["code"] == TOO_OLD
+        assert (await process.deliver(late))["code"] == TRANSACTION_TOO_OLD
         assert not await process.write(place)
         assert await process.write(place)
 
@@ -111,7 +112,7 @@ async def test_fences_that_several_set_up_at_once_hold(pool: ServicePool, db_nam
     process = Process(pool, name, db_name)
     late = [process.message(process.numbers.take(), place) for place in range(SESSIONS)]
     await asyncio.gather(*(fences(pool, db_name).set_up(name) for _ in range(4)))
-    assert {(await process.deliver(each))["code"] for each in late} == {TOO_OLD}
+    assert {(await process.deliver(each))["code"] for each in late} == {TRANSACTION_TOO_OLD}
 
 
 class PoolDouble:

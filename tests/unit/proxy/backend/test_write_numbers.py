@@ -5,6 +5,7 @@ from __future__ import annotations
 import bson
 import pytest
 
+from catalog.commit.statements import TRANSACTION_TOO_OLD
 from catalog.errors import BackendUnavailable, CommandError
 from catalog.ports import Acknowledgement, Applied, Rejected, Unknown
 from proxy.backend.write_numbers import (
@@ -12,7 +13,6 @@ from proxy.backend.write_numbers import (
     MOST_SPARE,
     SESSIONS,
     TERM,
-    TOO_OLD,
     WriteNumbers,
     known_number,
     next_term,
@@ -26,7 +26,7 @@ def too_old(known: int) -> Rejected:
     text = (
         f"Retryable write with txnNumber 6 is prohibited … with txnNumber {known} has already started on this session."
     )
-    return Rejected(CommandError(TOO_OLD, text))
+    return Rejected(CommandError(TRANSACTION_TOO_OLD, text))
 
 
 def numbers() -> WriteNumbers:
@@ -100,9 +100,9 @@ def test_the_refusals_of_one_fence_are_told_once() -> None:
     made, fenced = numbers(), []
     made.on_fence = lambda: fenced.append(1)
     taken = [made.take() for _ in range(3)]
-    assert [made.is_fenced(each, too_old(TERM)) for each in taken] == [True] * 3
+    assert [made.meets_fence(each, too_old(TERM)) for each in taken] == [True] * 3
     assert fenced == [1]
-    assert made.is_fenced(taken[0], too_old(2 * TERM))
+    assert made.meets_fence(taken[0], too_old(2 * TERM))
     assert fenced == [1, 1]
 
 

@@ -299,7 +299,12 @@ async def test_a_backend_that_cannot_be_told_is_no_reason_to_stop(settings: Sett
         assembly = one.assembly
         told = assembly.backend
         backend = SimpleNamespace(
-            announce=fails, others=told.others, on_fence=told.on_fence, profile=told.profile, health=told.health
+            announce=fails,
+            others=told.others,
+            pool=told.pool,
+            on_fence=told.on_fence,
+            profile=told.profile,
+            health=told.health,
         )
         errors: list[BaseException] = []
         tasks = TaskSet(errors.append)
