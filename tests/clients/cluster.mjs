@@ -1,8 +1,8 @@
 // The Node driver with several proxies in front of a replica set, while the primary steps down.
-// Arguments: connection string of the proxies, one straight to the primary, database name.
+// Arguments: connection string of the proxies, one straight to the set, database name.
 import { MongoClient } from "mongodb";
 
-const [uri, primaryUri, name] = process.argv.slice(2);
+const [uri, setUri, name] = process.argv.slice(2);
 const client = new MongoClient(uri, {
   serverSelectionTimeoutMS: 30000,
   heartbeatFrequencyMS: 1000,
@@ -98,7 +98,10 @@ const progress = async (more) => {
   }
 };
 await progress(5);
-const primary = new MongoClient(primaryUri);
+// A member with a higher priority may take over at any time: the driver finds the one that is primary now.
+const NOT_CAUGHT_UP = 262;
+const NOT_PRIMARY = [10107, 11602, 13435];
+const primary = new MongoClient(setUri);
 for (let attempts = 5; attempts > 0; attempts--) {
   try {
     await primary.db("admin").command({ replSetStepDown: 10, secondaryCatchUpPeriodSecs: 5 });
@@ -106,7 +109,7 @@ for (let attempts = 5; attempts > 0; attempts--) {
   } catch (error) {
     // It steps down, if not for this command.
     if (error.code === 189) break;
-    if (error.code !== 262) throw error;
+    if (attempts === 1 || ![NOT_CAUGHT_UP, ...NOT_PRIMARY].includes(error.code)) throw error;
   }
 }
 await primary.close();

@@ -12,6 +12,7 @@ from pymongo.errors import OperationFailure, PyMongoError
 from tests.support.mongod import MongodProcess
 
 NOT_CAUGHT_UP = 262
+NOT_PRIMARY = (10107, 11602, 13435)
 
 
 class Member(MongodProcess):
@@ -96,15 +97,13 @@ class ReplicaSet:
         return found[-1]
 
     def step_down(self, seconds: int = 10) -> None:
-        """Make the primary a secondary for a while; again where no secondary has caught up in time."""
+        """Make the primary a secondary for a while; again if no secondary has caught up or another member took over."""
         for attempts_left in reversed(range(5)):
-            primary = self.await_primary()
-            uri = f"mongodb://{self.login}{primary.address}/?directConnection=true"
-            with pymongo.MongoClient[dict[str, Any]](uri) as client:
+            with self.client() as client:
                 try:
                     client.admin.command("replSetStepDown", seconds, secondaryCatchUpPeriodSecs=5)
                 except OperationFailure as error:
-                    if error.code != NOT_CAUGHT_UP or not attempts_left:
+                    if error.code not in (NOT_CAUGHT_UP, *NOT_PRIMARY) or not attempts_left:
                         raise
                 else:
                     return

@@ -16,8 +16,7 @@ pytestmark = [pytest.mark.drivers, pytest.mark.timeout(700)]
 def run(members: ReplicaSet, uri: str) -> None:
     members.heal()
     database = f"node_{ObjectId()}"
-    primary = f"mongodb://{members.login}{members.await_primary().address}/?directConnection=true"
-    result = json.loads(node(CLIENTS / "cluster.mjs", uri, primary, database, timeout=180))
+    result = json.loads(node(CLIENTS / "cluster.mjs", uri, members.uri, database, timeout=180))
     with members.client() as client:
         client.drop_database(database)
     assert result == {
