@@ -26,6 +26,8 @@ from catalog.ports import (
 
 RECLAIM_PAUSE_SECONDS = 0.1
 """Pause before statements that others may have executed are asked about again."""
+WITHHELD_PAUSE_SECONDS = 0.01
+"""Pause before a commit is sent again that was withheld, and has no contested statement."""
 
 
 class Commit:
@@ -95,6 +97,8 @@ class CommitSending:
             if self._clock.monotonic_seconds() >= commit.deadline_seconds:
                 refused = {statement: taken() for statement, _ in self._contested_rows(commit)}
                 return Unknown(outcome.error) if resent else Rejected(Contested((), refused, is_open=True))
+            if not self._is_contested(commit):
+                await asyncio.sleep(WITHHELD_PAUSE_SECONDS)
 
     async def _write(self, commit: Commit, may_send: MaySend | None) -> BulkOutcome:
         write = self._store.update if commit.writes[0].batch.base else self._store.insert

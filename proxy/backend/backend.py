@@ -31,6 +31,7 @@ from proxy.backend.least_role import missing_natively, missing_rights
 from proxy.backend.member_watch import MemberWatch
 from proxy.backend.namespace_registry import NamespaceRegistry
 from proxy.backend.parts.part_store import PartStore
+from proxy.backend.primary_identity import PrimaryIdentity
 from proxy.backend.probing import profile_of, unpacks_buckets
 from proxy.backend.row_search import RowSearch, time_of
 from proxy.backend.server_cache import cache_share_bytes
@@ -88,6 +89,7 @@ class Backend:
         """The backend's time before the first write of this process; ``None`` if it reports none."""
         self.told: dict[str, str] = {}
         """What service connections tell the backend of this process."""
+        self.primary = PrimaryIdentity()
 
     @classmethod
     async def connect(
@@ -114,9 +116,10 @@ class Backend:
         tls = context_of(calls.client)
         access = AccessControl(has_account=authenticator(uri) is not None)
         told: dict[str, str] = {}
+        primary = PrimaryIdentity()
         pool = ServicePool(
             PrimarySearch(calls, patience_seconds).find,
-            introducing(name, access.record_probe, authenticator(uri), told),
+            introducing(name, access.record_probe, authenticator(uri), told, primary.greeted),
             tls,
             connect_timeout_seconds,
             answered=answered,
@@ -147,7 +150,7 @@ class Backend:
         )
         backend = cls(calls, login, probe, hello, pool, registry, members, others, waits, side)
         backend.started = time_of(answer)
-        backend.told = told
+        backend.told, backend.primary = told, primary
         return backend
 
     @staticmethod
@@ -165,10 +168,13 @@ class Backend:
         log.debug("the backend has answered", version=build.get("version"), set_name=hello.get("setName", ""))
         return hello, profile
 
-    def on_fence(self, told: Callable[[], None]) -> None:
-        """``told`` is called if another process has taken over what this one had sent."""
-        if self.pool.family.numbers is not None:
-            self.pool.family.numbers.on_fence = told
+    def expect_fences(self, met: Callable[[], None], must_have: Callable[[], bool]) -> None:
+        """``met`` is called if another process has taken over what this one had sent.
+
+        While ``must_have``, only writes are sent that fences can keep out.
+        """
+        if (numbers := self.pool.family.numbers) is not None:
+            numbers.on_fence, numbers.must_have_fences = met, must_have
 
     async def cache_share_bytes(self) -> int:
         """How much of the backend's cache open buckets may fill; 0 if unknown."""

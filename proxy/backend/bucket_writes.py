@@ -121,9 +121,12 @@ class BucketWrites:
         may_send: MaySend | None,
     ) -> BulkOutcome:
         self._begins(collection)
-
         numbers = self._pool.family.numbers
         used: list[WriteNumber] = []
+
+        def may_send_numbered() -> bool:
+            assert may_send is not None
+            return may_send() and (numbers is None or numbers.may_take())
 
         def numbered(body: bytes) -> bytes:
             assert numbers is not None
@@ -133,7 +136,12 @@ class BucketWrites:
         async def send(attempt: Attempt) -> bytes:
             body = self._body(command, collection, write_concern, attempt)
             return await self._pool.request(
-                body, deadline_seconds, identifier, documents, may_send, None if numbers is None else numbered
+                body,
+                deadline_seconds,
+                identifier,
+                documents,
+                None if may_send is None else may_send_numbered,
+                None if numbers is None else numbered,
             )
 
         outcome: BulkOutcome | None = None

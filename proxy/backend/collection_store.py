@@ -64,10 +64,17 @@ class CollectionStore:
         body: dict[str, Any] = {"insert": collection.namespace.collection, "ordered": ordered}
         if number is not None:
             body |= {"lsid": number.session, "txnNumber": Int64(number.number)}
+        numbers = self._numbers
+
+        def may_send_numbered() -> bool:
+            assert may_send is not None
+            return may_send() and (numbers is None or number is None or numbers.may_send(number))
+
+        asked = None if may_send is None else may_send_numbered
         outcome = await self._send(
-            collection.namespace, body, "documents", documents, write_concern, deadline_seconds, may_send
+            collection.namespace, body, "documents", documents, write_concern, deadline_seconds, asked
         )
-        if number is not None and self._numbers is not None and self._numbers.meets_fence(number, outcome):
+        if numbers is not None and number is not None and numbers.meets_fence(number, outcome):
             return Rejected(Fenced())
         return outcome
 

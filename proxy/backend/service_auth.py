@@ -47,11 +47,13 @@ def introducing(
     probed: Callable[[Mapping[str, Any]], None],
     authenticate: Authenticate | None,
     further: Mapping[str, str] | None = None,
+    greeted: Callable[[Mapping[str, Any]], None] = lambda reply: None,
 ) -> Authenticate:
     """Extends ``authenticate``: a new connection first sends its client metadata, which ``$currentOp`` shows.
 
     Before it authenticates, it also sends ``PROBE``, whose reply shows whether access control is enabled; ``probed``
-    gets that reply. ``further`` fields of the metadata may change between connections.
+    gets that reply. ``further`` fields of the metadata may change between connections. ``greeted`` gets the reply to
+    ``hello``.
     """
     client = {
         "application": {"name": name},
@@ -60,7 +62,8 @@ def introducing(
     }
 
     async def introduce_and_authenticate(connection: ServiceConnection) -> None:
-        await connection.request(encode({"hello": 1, "client": {**client, **(further or {})}, "$db": "admin"}))
+        hello = {"hello": 1, "client": {**client, **(further or {})}, "$db": "admin"}
+        greeted(decode(await connection.request(encode(hello))))
         probed(decode(await connection.request(encode(PROBE))))
         if authenticate is not None:
             await authenticate(connection)

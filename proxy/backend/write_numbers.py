@@ -80,6 +80,16 @@ class WriteNumbers:
         """The highest number of a fence that has refused a write."""
         self.on_fence: Callable[[], None] = lambda: None
         """Called when the backend refuses a write because of a fence: others have taken statements over."""
+        self.must_have_fences: Callable[[], bool] = lambda: False
+        """Whether others may take statements over at the moment, so that sessions without fences are not used."""
+
+    def may_take(self) -> bool:
+        """Whether a write may be sent now with the next number; otherwise when another one has ended."""
+        return bool(self._free) or self._made < SESSIONS or not self.must_have_fences()
+
+    def may_send(self, number: WriteNumber) -> bool:
+        """Whether a write may be sent now with this number."""
+        return number.has_fence or not self.must_have_fences()
 
     def take(self) -> WriteNumber:
         """A number for one write, higher than all others of its session."""

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from catalog.commit.committer import CommitterMetrics
 from catalog.commit.reclaiming import Contested, Reclaiming, is_fenced, taken, taken_over
+from catalog.commit.sending import WITHHELD_PAUSE_SECONDS
 from catalog.commit.statements import Statement
 from catalog.errors import BackendUnavailable, Withheld
 from catalog.ports import Acknowledgement, Applied, BulkOutcome, Clock, MaySend, Rejected, Unknown
@@ -73,13 +74,16 @@ class CoalescedSending:
             outcome = await self._insert(command, deadline_seconds, lambda: not self._is_contested(command))
             if not isinstance(outcome, Rejected) or not isinstance(outcome.error, Withheld):
                 return outcome
-            if is_fenced(outcome):
-                if command.is_doubtful:
-                    return _lost(command)
-                self._store.settled(command.number)
-                command.number = self._store.next_number()
+            if is_fenced(outcome) and command.is_doubtful:
+                return _lost(command)
             if self._clock.monotonic_seconds() >= deadline_seconds:
                 return Rejected(taken())
+            if not command.is_doubtful:
+                # This number is too low, or its session has no fence.
+                self._store.settled(command.number)
+                command.number = self._store.next_number()
+            if not self._is_contested(command):
+                await asyncio.sleep(WITHHELD_PAUSE_SECONDS)
 
     def _is_contested(self, command: CoalescedCommand) -> bool:
         return self._reclaiming.is_needed(entry.writer for entry in command.entries)

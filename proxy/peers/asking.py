@@ -76,6 +76,10 @@ class Peers(Protocol):
         """Whether some of them have gone in the time in which drivers retry."""
         ...
 
+    def answered(self, name: str) -> None:
+        """The process with this name was told something, and may execute statements that it has asked about."""
+        ...
+
     async def quiet(self, names: Sequence[str]) -> bool:
         """Wait, within a bound, until what these processes have sent to the backend is over; whether it is."""
         ...
@@ -290,6 +294,7 @@ class Asking:
     def answer(self, name: str, questions: Sequence[Question]) -> list[Answer]:
         """What this process knows; sessions that it tells of belong to the asking process, which has this name."""
         self.numbers.answered += len(questions)
+        self._company.answered(name)
         return [self._answer(name, client, number) for client, number in questions]
 
     def _answer(self, name: str, client: SessionKey, number: int) -> Answer:

@@ -23,11 +23,12 @@ from typing import Final, Protocol
 import structlog
 
 from catalog.errors import CommandError
-from proxy.backend.current_op import MOST_PROXIES, Activity, Proxy
+from proxy.backend.current_op import MOST_PROXIES, Proxy
 from proxy.peers.link import Inbound, Link, LinkLost
 from proxy.peers.membership_times import MembershipTimes
 from proxy.peers.peer import ANSWER_SECONDS, Peer
 from proxy.peers.quietness import Quiet, until_over, until_quiet
+from proxy.peers.takeover import Backend, TakeOver
 
 log = structlog.get_logger(__name__)
 
@@ -35,8 +36,6 @@ SESSION_LEASE_SECONDS: Final = 1.2
 """Time after the latest ping of another process in which its answers about sessions still hold."""
 STANDSTILL_SECONDS: Final = 1.0
 """In a process that was suspended for longer, all statements in progress are contested."""
-TURN_SECONDS: Final = 0.25
-"""When a link has ended, the process with the larger name looks up rows this much later than the other."""
 CONTEST_SECONDS: Final = 0.5
 """While others may have given this process up, what it took this time ago is contested again."""
 PING_SECONDS: Final = 0.3
@@ -51,19 +50,11 @@ ENDED_TRANSACTIONS: Final = "another tsproxy was stopped during a join: its tran
 CANNOT_FIND: Final = "cannot detect other tsproxy processes: an insert retried through another one may be stored twice"
 
 
-class PeerDirectory(Protocol):
+class PeerDirectory(Backend, Protocol):
     """What the backend knows of other processes (``proxy.backend.current_op``)."""
 
     def proxies(self) -> Awaitable[list[Proxy]]:
         """The other processes; raises ``CommandError``."""
-        ...
-
-    def activity(self, name: str) -> Awaitable[Activity]:
-        """What the process with this name does; raises ``CommandError``."""
-        ...
-
-    def fence(self, name: str) -> Awaitable[bool]:
-        """What that process has sent until now is not executed later, if this is true; raises ``CommandError``."""
         ...
 
     def executes(self, sessions: Sequence[bytes]) -> Awaitable[bool]:
@@ -125,6 +116,7 @@ class Membership:
         self._window_seconds = window_seconds
         self._now_seconds = now_seconds
         self._times = MembershipTimes(now_seconds())
+        self._take_over = TakeOver(own_name, others, now_seconds)
 
     # --- Company --------------------------------------------------------------------------------------------
 
@@ -154,7 +146,14 @@ class Membership:
 
     def given_up(self) -> None:
         """Another process has taken over what this one had sent."""
+        self._take_over.refused()
         self._contest(self._now_seconds())
+
+    def primary_changed(self) -> None:
+        """The primary may be another server, which knows no fences of others."""
+        self._take_over.forget_fences()
+        if self.is_uncertain():
+            self._contest(self._now_seconds())
 
     def _contest(self, now_seconds: float) -> None:
         """Others may have taken any session."""
@@ -189,20 +188,19 @@ class Membership:
         # Without the privilege, nothing is known of other processes either.
         return bool(self.why_blind) or await until_over(lambda: self._others.executes(sessions), self._now_seconds)
 
+    def answered(self, name: str) -> None:
+        if (peer := self.peers.get(name)) is not None:
+            peer.answered_seconds = self._now_seconds()
+
     async def ended(self, name: str) -> bool:
         """As ``quiet``, for a process that has stopped on its own what it is waited for."""
         return await until_quiet(self._others.activity, name, -math.inf, self._now_seconds) is not Quiet.NOT_YET
 
     async def _quiet(self, name: str) -> bool:
-        peer = self.peers.get(name)
-        lost_seconds = -math.inf if peer is None else min(peer.lost_seconds, self._now_seconds())
-        knows_seconds = lost_seconds + SESSION_LEASE_SECONDS + (TURN_SECONDS if name < self.own_name else 0.0)
-        try:
-            is_fenced = await (peer or Peer(name)).fence(self._others.fence, self._now_seconds)
-        except CommandError:
-            return False
-        quiet = await until_quiet(self._others.activity, name, knows_seconds, self._now_seconds, is_fenced=is_fenced)
-        if quiet is Quiet.ABSENT and peer is not None and not peer.is_linked and peer.inbound is None:
+        peer = self.peers.get(name) or Peer(name)
+        lapsed_seconds = min(peer.lost_seconds, self._now_seconds()) + SESSION_LEASE_SECONDS
+        quiet = await self._take_over.from_(peer, lapsed_seconds)
+        if quiet is Quiet.ABSENT and not peer.is_linked and peer.inbound is None:
             self._gone(peer)
         return quiet is not Quiet.NOT_YET
 

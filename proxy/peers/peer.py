@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -18,8 +18,6 @@ log = structlog.get_logger(__name__)
 
 ANSWER_SECONDS: Final = 2.0
 """Time that a process has to answer a question; then it is given up."""
-FENCES_HOLD_SECONDS: Final = 5.0
-"""How long the fences of a process are not set up again. Each time, it has to ask about all that it has in progress."""
 
 
 @dataclass(slots=True, eq=False)
@@ -45,8 +43,14 @@ class Peer:
     """When the latest link with it has ended, so that it hears no longer that this process counts on it."""
     met_seconds: float = 0.0
     """When it was seen first. It opens a link at once, or will not count on this process to answer."""
-    fenced_seconds: float = -math.inf
-    """When its latest fences were begun (``proxy.backend.fences``)."""
+    answered_seconds: float = -math.inf
+    """When a question of it was answered last."""
+    taken_over_seconds: float = -math.inf
+    """When the latest fences were begun behind which nothing more of it was executed (``proxy.peers.takeover``)."""
+    turn_seconds: float = -math.inf
+    """When fences may be set up again."""
+    turn: asyncio.Lock = field(default_factory=asyncio.Lock)
+    """Of what takes over from it."""
 
     @property
     def is_linked(self) -> bool:
@@ -68,19 +72,6 @@ class Peer:
             return -math.inf
         # It tells the backend where it listens before it serves clients.
         return self.met_seconds if self.port else math.inf
-
-    async def fence(self, set_up: Callable[[str], Awaitable[bool]], now_seconds: Callable[[], float]) -> bool:
-        """What it had sent when it was given up is not executed later, if this is true.
-
-        ``set_up`` sees to it, and raises ``CommandError``.
-        """
-        begun_seconds = now_seconds()
-        if self.fenced_seconds >= max(self.lost_seconds, begun_seconds - FENCES_HOLD_SECONDS):
-            return True
-        if not await set_up(self.name):
-            return False
-        self.fenced_seconds = max(self.fenced_seconds, begun_seconds)
-        return True
 
     def may_have_made(self, stored_id: bytes, now_seconds: float) -> bool:
         """Whether it may have made this id, unless that was just now; ``now_seconds``: by the clock of ``Inbound``."""

@@ -119,7 +119,8 @@ class Peering:
             partial(assembly.backend.health, HEARING_SECONDS),
         )
         holding = Holding(self._own.name, self.membership.holders, self.numbers, now_seconds, spawn)
-        assembly.backend.on_fence(self._fenced)
+        assembly.backend.expect_fences(self._fenced, self.membership.is_uncertain)
+        assembly.backend.primary.on_change = self.membership.primary_changed
         self._held_here = HeldHere(
             None if in_parts is None else in_parts.readers,
             holding,

@@ -20,8 +20,6 @@ WAYS: Final = {
 SESSIONS = 15
 PROGRESS_SECONDS = 0.4
 STANDSTILL_SECONDS = 3.0
-PARTING_SECONDS = 1.5
-"""Two proxies that lose one another may wait for this time, and both store what they get meanwhile."""
 
 
 class Kind(NamedTuple):
@@ -87,11 +85,23 @@ def executed_during_a_standstill(pair: Isolation) -> None:
     _goes_on(pair, attempts)
 
 
-def parted_under_load(pair: Isolation, seconds: float, chance: random.Random) -> None:
-    """Only the proxies cannot reach one another."""
-    pair.part()
-    time.sleep(PARTING_SECONDS)
+def parted_under_load(pair: Isolation, seconds: float, chance: random.Random, *, is_one_way: bool) -> None:
+    """Only the proxies cannot reach one another; ``is_one_way``: the second one cannot ask the first."""
+    pair.part(is_one_way=is_one_way)
     load(pair, seconds, chance)
+    pair.heal()
+    pair.wait_until_linked()
+    pair.wait_until_nothing_waits()
+    pair.check()
+
+
+def parted_with_the_same_statements(pair: Isolation, rounds: int = 3, *, is_one_way: bool) -> None:
+    """As before, and both get each statement at the same moment."""
+    statements = pair.known_sessions(2 * SESSIONS)
+    pair.part(is_one_way=is_one_way)
+    for _ in range(rounds):
+        statements = pair.next(statements)
+        all_at_once(lambda each=each, proxy=proxy: each.repeat(proxy) for each in statements for proxy in pair.both)
     pair.heal()
     pair.wait_until_linked()
     pair.wait_until_nothing_waits()

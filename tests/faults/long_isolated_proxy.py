@@ -21,6 +21,7 @@ from tests.faults.isolated import (
     executed_during_a_standstill,
     executed_meanwhile,
     parted_under_load,
+    parted_with_the_same_statements,
 )
 from tests.support.isolation import Isolation
 from tests.support.mongod import MongodProcess
@@ -55,11 +56,13 @@ def test_a_proxy_is_late(
 
 
 @pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("is_one_way", [False, True])
 @pytest.mark.timeout(90 * ROUNDS)
-def test_proxies_are_parted(backend: MongodProcess, tmp_path: Path, database: str, way: str) -> None:
+def test_proxies_are_parted(backend: MongodProcess, tmp_path: Path, database: str, way: str, is_one_way: bool) -> None:
     with Isolation(backend, tmp_path, database, WAYS[way]) as pair:
         for number in range(ROUNDS):
-            parted_under_load(pair, LOAD_SECONDS, random.Random(SEED + number))
+            parted_under_load(pair, LOAD_SECONDS, random.Random(SEED + number), is_one_way=is_one_way)
+            parted_with_the_same_statements(pair, is_one_way=is_one_way)
 
 
 @pytest.mark.parametrize("way", WAYS)

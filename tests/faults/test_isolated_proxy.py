@@ -19,11 +19,12 @@ from tests.faults.isolated import (
     executed_during_a_standstill,
     executed_meanwhile,
     parted_under_load,
+    parted_with_the_same_statements,
 )
 from tests.support.isolation import Isolation
 from tests.support.mongod import MongodProcess
 
-LOAD_SECONDS = 4.0
+LOAD_SECONDS = 5.0
 
 
 @pytest.mark.parametrize(
@@ -64,12 +65,21 @@ def test_what_was_executed_during_a_standstill(backend: MongodProcess, tmp_path:
         executed_during_a_standstill(pair)
 
 
-@pytest.mark.parametrize("way", ["native"])
+@pytest.mark.parametrize(("way", "is_one_way"), [("in parts", True), ("native", False)])
 def test_proxies_that_lose_one_another_under_load(
-    backend: MongodProcess, tmp_path: Path, database: str, way: str
+    backend: MongodProcess, tmp_path: Path, database: str, way: str, is_one_way: bool
 ) -> None:
     with Isolation(backend, tmp_path, database, WAYS[way]) as pair:
-        parted_under_load(pair, LOAD_SECONDS, random.Random(1))
+        parted_under_load(pair, LOAD_SECONDS, random.Random(1), is_one_way=is_one_way)
+
+
+@pytest.mark.parametrize(("way", "is_one_way"), [("in parts", False), ("native", True)])
+def test_proxies_that_lose_one_another_and_get_the_same(
+    backend: MongodProcess, tmp_path: Path, database: str, way: str, is_one_way: bool
+) -> None:
+    """Whoever has set up fences last may write, once it has looked up what the other has stored."""
+    with Isolation(backend, tmp_path, database, WAYS[way]) as pair:
+        parted_with_the_same_statements(pair, is_one_way=is_one_way)
 
 
 @pytest.mark.parametrize("way", ["in place", "native"])

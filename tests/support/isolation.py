@@ -166,7 +166,7 @@ class Isolation:
     def _start(self) -> None:
         if not self._are_linked:
             self.part()
-        for each in (self.one, self.two):
+        for each in self.both:
             self._stack.callback(each.stop)
             each.start()
         if self._are_linked:
@@ -175,9 +175,14 @@ class Isolation:
     def __exit__(self, *_: object) -> None:
         self._stack.close()
 
+    @property
+    def both(self) -> tuple[ProxyProcess, ProxyProcess]:
+        """The proxies."""
+        return self.one, self.two
+
     def wait_until_linked(self) -> None:
         """Each can ask the other."""
-        for each in (self.one, self.two):
+        for each in self.both:
             each.wait_until(lambda each=each: each.metrics().get(LINKED) == 1)
 
     # --- the network ----------------------------------------------------------------------------------------
@@ -197,9 +202,9 @@ class Isolation:
             if not is_silent:
                 each.cut_all()
 
-    def part(self) -> None:
-        """Only the proxies cannot reach one another."""
-        for each in self.between:
+    def part(self, *, is_one_way: bool = False) -> None:
+        """Only the proxies cannot reach one another; ``is_one_way``: ``one`` can still reach ``two``."""
+        for each in self.between[: 1 if is_one_way else 2]:
             each.lose()
 
     def heal(self) -> None:
@@ -254,7 +259,7 @@ class Isolation:
 
     def wait_until_nothing_waits(self) -> None:
         """In either proxy."""
-        for each in (self.one, self.two):
+        for each in self.both:
             each.wait_until(lambda each=each: not each.metrics()[UNCOMMITTED], REPLY_SECONDS)
 
     def check(self) -> None:

@@ -10,8 +10,10 @@ from tests.support.isolation import SHAPES, Attempt, Isolation, Statement, all_a
 CLIENTS = 12
 DROPPED = 0.2
 """The share of statements whose client does not wait for the reply."""
-RETRY_SECONDS = 1.0
-"""Later, it sends the statement to the other proxy."""
+AT_ONCE = 0.2
+"""The share of statements that both proxies get at the same moment."""
+LONGEST_PATIENCE_SECONDS = 1.0
+"""A client sends its statement to the other proxy within this time."""
 
 
 def load(pair: Isolation, seconds: float, chance: random.Random) -> None:
@@ -25,11 +27,15 @@ def _write(pair: Isolation, until: float, chance: random.Random) -> None:
     latest: Statement | None = None
     while time.monotonic() < until:
         latest = pair.statement(f"s{chance.randrange(5)}", chance.choice(SHAPES), after=latest)
-        first, second = chance.sample((pair.one, pair.two), 2)
+        first, second = chance.sample(pair.both, 2)
         attempt = Attempt(latest, first)
+        if chance.random() < AT_ONCE:
+            latest.repeat(second)
+            attempt.is_acknowledged()
+            continue
         if chance.random() < DROPPED:
             attempt.leave()
         elif attempt.is_acknowledged():
             continue
-        time.sleep(RETRY_SECONDS)
+        time.sleep(chance.random() * LONGEST_PATIENCE_SECONDS)
         latest.repeat(second)

@@ -31,6 +31,7 @@ class Process:
         self.are_lately_gone = False
         self.is_doubtful = False
         self.waited_for: list[str] = []
+        self.told: list[str] = []
         self.are_quiet = self.are_over = True
         self.reported: list[BaseException] = []
         self.tasks: set[asyncio.Task[None]] = set()
@@ -54,6 +55,9 @@ class Process:
 
     def members(self) -> Sequence[Way]:
         return self.others
+
+    def answered(self, name: str) -> None:
+        self.told.append(name)
 
     async def quiet(self, names: Sequence[str]) -> bool:
         self.waited_for += names

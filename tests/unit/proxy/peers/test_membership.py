@@ -20,12 +20,12 @@ from proxy.peers.membership import (
     CONTEST_SECONDS,
     SESSION_LEASE_SECONDS,
     STANDSTILL_SECONDS,
-    TURN_SECONDS,
     Membership,
     Reactions,
 )
 from proxy.peers.places_told import MOST_BETWEEN_PINGS_SECONDS, STEADY_SECONDS, PlacesTold
 from proxy.peers.quietness import QUIET_LOOKS
+from proxy.peers.takeover import PARTING_SECONDS, TURN_SECONDS
 
 WINDOW_SECONDS = 120.0
 
@@ -57,7 +57,7 @@ class LinkDouble:
 class Bench:
     """A membership with a clock of its own, a scripted backend and scripted links."""
 
-    def __init__(self, *, is_local: bool = False) -> None:
+    def __init__(self, *, own_name: str = "tsproxy own", is_local: bool = False) -> None:
         self.now_seconds = 1000.0
         self.found: list[Proxy] = []
         self.blind = False
@@ -72,7 +72,7 @@ class Bench:
         self.events: list[str] = []
         self.looks_for_idle = 0
         self.members = Membership(
-            "tsproxy own",
+            own_name,
             self,
             self._connect,
             WINDOW_SECONDS,
@@ -367,7 +367,7 @@ async def test_what_the_network_holds_of_a_quiet_process_is_fenced_off() -> None
     bench.found = [TWO]
     await bench.members.begin()
     bench.links[0].close()
-    bench.now_seconds += SESSION_LEASE_SECONDS + TURN_SECONDS
+    bench.now_seconds += SESSION_LEASE_SECONDS + PARTING_SECONDS
     bench.doing = [Activity(is_connected=True)]
     bench.cannot_fence = True
     assert not await bench.members.quiet(["tsproxy two"]), "it may still write"
@@ -375,13 +375,48 @@ async def test_what_the_network_holds_of_a_quiet_process_is_fenced_off() -> None
     assert await bench.members.quiet(["tsproxy two"])
     assert bench.fenced == ["tsproxy two"]
     assert await bench.members.quiet(["tsproxy two"])
-    assert bench.fenced == ["tsproxy two"], "they hold for a while"
+    assert bench.fenced == ["tsproxy two"], "it has learned nothing"
+    bench.now_seconds += 1
+    bench.members.answered("tsproxy two")
+    bench.now_seconds += 1
+    assert await bench.members.quiet(["tsproxy two"])
+    assert bench.fenced == ["tsproxy two"] * 2, "it may have executed what it was told about"
 
 
-async def test_who_was_given_up_asks_about_all_that_is_in_progress() -> None:
+async def test_who_was_given_up_asks_about_all_that_is_in_progress_and_takes_nothing_over_before_its_turn() -> None:
     bench = Bench()
+    bench.found = [TWO]
+    await bench.members.begin()
+    bench.links[0].close()
+    bench.now_seconds += SESSION_LEASE_SECONDS + PARTING_SECONDS
+    bench.doing, bench.has_fences = [Activity(is_connected=True)], True
+    assert await bench.members.quiet(["tsproxy two"])
+    bench.events.clear()
     bench.members.given_up()
     assert bench.events == ["lapsed", "contested"]
+    bench.now_seconds += TURN_SECONDS[1]
+    assert await bench.members.quiet(["tsproxy two"])
+    assert bench.fenced == ["tsproxy two"] * 2
+
+
+async def test_another_primary_knows_no_fences() -> None:
+    bench = Bench()
+    bench.members.primary_changed()
+    assert bench.events == [], "nobody can have given this process up"
+    bench.found = [TWO]
+    await bench.members.begin()
+    bench.members.linked(inbound())
+    bench.links[0].close()
+    bench.now_seconds += SESSION_LEASE_SECONDS + PARTING_SECONDS
+    bench.doing, bench.has_fences = [Activity(is_connected=True)], True
+    assert await bench.members.quiet(["tsproxy two"])
+    bench.members.is_uncertain()
+    bench.events.clear()
+    bench.members.primary_changed()
+    assert bench.events == ["lapsed", "contested"]
+    bench.now_seconds += TURN_SECONDS[1]
+    assert await bench.members.quiet(["tsproxy two"])
+    assert bench.fenced == ["tsproxy two"] * 2
 
 
 async def test_the_commands_of_sessions_are_waited_for_where_the_backend_shows_them() -> None:
@@ -394,8 +429,9 @@ async def test_the_commands_of_sessions_are_waited_for_where_the_backend_shows_t
     assert await bench.members.over([b"session"])
 
 
-async def test_what_a_process_sends_until_it_knows_that_it_was_given_up_counts() -> None:
-    bench = Bench()
+@pytest.mark.parametrize("own_name", ["tsproxy own", "tsproxy zero"])
+async def test_what_a_process_sends_until_it_knows_that_it_was_given_up_counts(own_name: str) -> None:
+    bench = Bench(own_name=own_name)
     bench.found = [TWO]
     await bench.members.begin()
     looks = 0
@@ -408,14 +444,11 @@ async def test_what_a_process_sends_until_it_knows_that_it_was_given_up_counts()
 
     bench.activity = activity  # type: ignore[method-assign]
     assert await bench.members.quiet(["tsproxy two"])
-    assert looks >= SESSION_LEASE_SECONDS / 0.1, "it is linked until now"
-    assert looks < (SESSION_LEASE_SECONDS + TURN_SECONDS) / 0.1 + QUIET_LOOKS, "this process has the smaller name"
-    bench.members.own_name = "tsproxy zero"
-    looks = 0
-    assert await bench.members.quiet(["tsproxy two"])
-    assert looks >= (SESSION_LEASE_SECONDS + TURN_SECONDS) / 0.1, "both would look up at the same moment"
+    # It is linked until now. Of both, the one with the larger name looks rows up later.
+    least_seconds = SESSION_LEASE_SECONDS + (PARTING_SECONDS if own_name > "tsproxy two" else 0.0)
+    assert least_seconds / 0.1 <= looks < least_seconds / 0.1 + QUIET_LOOKS + 1
     bench.links[0].close()
-    bench.now_seconds += SESSION_LEASE_SECONDS + TURN_SECONDS
+    bench.now_seconds += SESSION_LEASE_SECONDS + PARTING_SECONDS
     looks = 0
     assert await bench.members.quiet(["tsproxy two"])
     assert looks == QUIET_LOOKS

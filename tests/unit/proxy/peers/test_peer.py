@@ -9,13 +9,12 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
-from catalog.errors import CommandError
 from catalog.identity import NOBODY
 from proxy.peers import peer as under_test
 from proxy.peers.frames import UNKNOWN, Answer, Question
 from proxy.peers.handshake import Introduction
 from proxy.peers.link import LinkLost
-from proxy.peers.peer import FENCES_HOLD_SECONDS, Peer
+from proxy.peers.peer import Peer
 
 QUESTIONS = [Question((b"session", NOBODY), 7)]
 
@@ -96,40 +95,3 @@ def test_who_has_opened_no_link_counts_on_an_answer_at_first() -> None:
     assert peer.heard_seconds == 7.0
     peer.was_heard = True
     assert peer.heard_seconds == -math.inf, "its link has ended"
-
-
-async def test_fences_hold_for_a_while_unless_a_link_has_ended_since() -> None:
-    peer, now_seconds, set_up = Peer("tsproxy two", lost_seconds=100.0), 101.0, []
-    has_fences = True
-
-    async def fence(name: str) -> bool:
-        set_up.append(name)
-        return has_fences
-
-    async def again() -> int:
-        assert await peer.fence(fence, lambda: now_seconds) is has_fences
-        return len(set_up)
-
-    assert await again() == 1
-    now_seconds += FENCES_HOLD_SECONDS
-    assert await again() == 1
-    now_seconds += 0.1
-    assert await again() == 2
-    peer.lost_seconds = now_seconds + 0.1
-    now_seconds += 0.2
-    assert await again() == 3
-    assert set_up == ["tsproxy two"] * 3
-    has_fences = False
-    peer.lost_seconds = now_seconds + 0.1
-    assert (await again(), await again()) == (4, 5), "the backend has none"
-
-
-async def test_fences_that_failed_do_not_hold() -> None:
-    peer = Peer("tsproxy two")
-
-    async def fails(name: str) -> bool:
-        raise CommandError(50, "too slow")
-
-    for _ in range(2):
-        with pytest.raises(CommandError):
-            await peer.fence(fails, lambda: 1.0)

@@ -302,7 +302,8 @@ async def test_a_backend_that_cannot_be_told_is_no_reason_to_stop(settings: Sett
             announce=fails,
             others=told.others,
             pool=told.pool,
-            on_fence=told.on_fence,
+            expect_fences=told.expect_fences,
+            primary=told.primary,
             profile=told.profile,
             health=told.health,
         )

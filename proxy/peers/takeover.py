@@ -1,0 +1,126 @@
+"""Takes statements over from processes that cannot be asked (W102).
+
+What such a process has executed is looked up in the stored rows. Before that, all that it has sent must be over: what
+the backend executes is waited for (``proxy.peers.quietness``), and what arrives later is refused, because of *fences*
+(``proxy.backend.fences``). From then on, each of its writes is refused until one of them has told it of the fences.
+
+Two processes that both reach the backend, and cannot ask one another, take over from one another. If both looked up the
+same statement, and then both executed it, it would be stored twice. So a process looks nothing up, once its own writes
+were refused, before it has set up fences anew: it may write that has set up the latest ones, and what the other one has
+looked up no longer counts. The refused process waits for a *turn* before it sets up its own, so that the other one gets
+done what it has begun.
+
+A process that cannot ask another one may still be asked by it. Each answer lets the other one execute a statement, so
+fences that are older than the latest answer do not count either.
+
+Without fences, as on a standalone, only what is executed is waited for, each time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import random
+from collections.abc import Awaitable, Callable
+from typing import Final, Protocol
+
+from catalog.errors import CommandError
+from proxy.backend.current_op import Activity
+from proxy.peers.peer import Peer
+from proxy.peers.quietness import QUIET_SECONDS, Quiet, until_quiet
+
+PARTING_SECONDS: Final = 0.25
+"""When two processes have lost one another, the one with the larger name looks up rows this much later."""
+TURN_SECONDS: Final = (0.5, 1.0)
+"""Between the least and the most time that a process lets another one write that has taken over from it."""
+
+
+class Backend(Protocol):
+    """What the backend knows of other processes, and refuses them (``proxy.backend.current_op``)."""
+
+    def activity(self, name: str) -> Awaitable[Activity]:
+        """What the process with this name does; raises ``CommandError``."""
+        ...
+
+    def fence(self, name: str) -> Awaitable[bool]:
+        """What that process has sent until now is not executed later, if this is true; raises ``CommandError``."""
+        ...
+
+
+class TakeOver:
+    """Takes over from other processes."""
+
+    def __init__(
+        self,
+        own_name: str,
+        backend: Backend,
+        now_seconds: Callable[[], float],
+        chance: Callable[[], float] = random.random,
+    ) -> None:
+        """``chance``: a number from 0 to 1, for processes that have to wait for different times."""
+        self._own_name = own_name
+        self._backend = backend
+        self._now_seconds = now_seconds
+        self._chance = chance
+        self._lost_seconds = -math.inf
+        """When fences of this process were last found to be worth nothing."""
+        self._turn_seconds = -math.inf
+        """When this process may set up fences again."""
+
+    def refused(self) -> None:
+        """The backend has refused a write of this process: another one has taken over from it."""
+        self.forget_fences()
+        self._turn_seconds = self._next_turn(self._lost_seconds)
+
+    def forget_fences(self) -> None:
+        """The server that has remembered them may be another one now."""
+        self._lost_seconds = self._now_seconds()
+
+    def _next_turn(self, since_seconds: float) -> float:
+        least, most = TURN_SECONDS
+        return since_seconds + least + (most - least) * self._chance()
+
+    async def from_(self, peer: Peer, lapsed_seconds: float) -> Quiet:
+        """Wait, within a bound, until nothing more is executed of what another process has sent without asking.
+
+        From ``lapsed_seconds`` on, it has to ask about every session, or to take over itself.
+        """
+        try:
+            async with asyncio.timeout(QUIET_SECONDS):
+                await peer.turn.acquire()
+        except TimeoutError:
+            return Quiet.NOT_YET
+        try:
+            if self._holds(peer):
+                return Quiet.QUIET
+            begun_seconds = await self._fenced(peer)
+            if begun_seconds is not None:
+                found = await self._quiet(peer, lapsed_seconds, is_fenced=True)
+                if found is Quiet.QUIET:
+                    peer.taken_over_seconds = begun_seconds
+                return found
+        except CommandError:
+            return Quiet.NOT_YET
+        finally:
+            peer.turn.release()
+        return await self._quiet(peer, lapsed_seconds, is_fenced=False)
+
+    def _holds(self, peer: Peer) -> bool:
+        """Whether all that the process has executed since is refused, or was sent before and is over."""
+        return peer.taken_over_seconds > max(peer.lost_seconds, peer.answered_seconds, self._lost_seconds)
+
+    async def _fenced(self, peer: Peer) -> float | None:
+        """Set up fences when it is this process's turn; returns the time before that, ``None`` if there are none."""
+        turn_seconds = max(self._turn_seconds, peer.turn_seconds)
+        await asyncio.sleep(max(turn_seconds - self._now_seconds(), 0.0))
+        begun_seconds = self._now_seconds()
+        if not await self._backend.fence(peer.name):
+            return None
+        peer.turn_seconds = self._next_turn(begun_seconds)
+        return begun_seconds
+
+    async def _quiet(self, peer: Peer, lapsed_seconds: float, *, is_fenced: bool) -> Quiet:
+        knows_seconds = lapsed_seconds + (PARTING_SECONDS if peer.name < self._own_name else 0.0)
+        return await until_quiet(
+            self._backend.activity, peer.name, knows_seconds, self._now_seconds, is_fenced=is_fenced
+        )

@@ -1,0 +1,143 @@
+"""A process takes over from another one once nothing more of it is executed, and they take turns (W102)."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from itertools import pairwise
+
+import pytest
+
+from catalog.errors import CommandError
+from proxy.backend.current_op import Activity
+from proxy.peers import takeover as under_test
+from proxy.peers.peer import Peer
+from proxy.peers.quietness import QUIET_LOOKS, QUIET_LOOKS_BEHIND_FENCES, Quiet
+from proxy.peers.takeover import TakeOver
+
+TURN_SECONDS = 0.05
+
+
+class Bench:
+    """The backend with what it is asked; time is that of the event loop."""
+
+    def __init__(self, *, has_fences: bool = True) -> None:
+        self.has_fences = has_fences
+        self.error: CommandError | None = None
+        self.fences: list[tuple[str, float]] = []
+        self.meanwhile: Callable[[], None] = lambda: None
+        """What happens while fences are set up."""
+        self.looks = 0
+        self.shown = Activity(is_connected=True)
+        self.take_over = TakeOver("tsproxy one", self, self.now_seconds, lambda: 0.0)
+
+    @staticmethod
+    def now_seconds() -> float:
+        return asyncio.get_running_loop().time()
+
+    async def fence(self, name: str) -> bool:
+        await asyncio.sleep(0.001)
+        if self.error is not None:
+            raise self.error
+        self.fences.append((name, self.now_seconds()))
+        self.meanwhile()
+        return self.has_fences
+
+    async def activity(self, name: str) -> Activity:
+        self.looks += 1
+        await asyncio.sleep(0.001)
+        return self.shown
+
+    async def from_(self, *peers: Peer) -> list[Quiet]:
+        return list(await asyncio.gather(*(self.take_over.from_(peer, 0.0) for peer in peers)))
+
+    async def number_after(self, peer: Peer) -> int:
+        """How many fences there are after another take-over."""
+        assert await self.from_(peer) == [Quiet.QUIET]
+        return len(self.fences)
+
+
+@pytest.fixture(autouse=True)
+def _short_turns(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(under_test, "TURN_SECONDS", (TURN_SECONDS, TURN_SECONDS))
+    monkeypatch.setattr(under_test, "PARTING_SECONDS", 0.0)
+
+
+def pauses(bench: Bench) -> list[float]:
+    return [later - earlier for (_, earlier), (_, later) in pairwise(bench.fences)]
+
+
+async def test_fences_are_set_up_once_and_hold_while_nothing_happens() -> None:
+    bench, two, three = Bench(), Peer("tsproxy two"), Peer("tsproxy three")
+    assert await bench.from_(two, two, three, two) == [Quiet.QUIET] * 4
+    assert [name for name, _ in bench.fences] == ["tsproxy two", "tsproxy three"]
+    assert await bench.number_after(two) == 2
+    assert bench.looks == 2 * QUIET_LOOKS_BEHIND_FENCES
+
+
+async def test_after_a_refused_write_they_are_set_up_again_in_turn() -> None:
+    bench, two = Bench(), Peer("tsproxy two")
+    assert await bench.number_after(two) == 1
+    await asyncio.sleep(TURN_SECONDS)
+    since_seconds = bench.now_seconds()
+    bench.take_over.refused()
+    assert await bench.number_after(two) == 2
+    assert bench.fences[-1][1] - since_seconds >= TURN_SECONDS
+    assert await bench.number_after(two) == 2
+
+
+async def test_each_answer_and_each_lost_link_makes_new_ones_necessary_but_not_without_pauses() -> None:
+    bench, two = Bench(), Peer("tsproxy two")
+    assert await bench.number_after(two) == 1
+    two.answered_seconds = bench.now_seconds()
+    assert await bench.number_after(two) == 2
+    two.lost_seconds = bench.now_seconds()
+    assert await bench.number_after(two) == 3
+    bench.take_over.forget_fences()
+    assert await bench.number_after(two) == 4
+    assert min(pauses(bench)) >= TURN_SECONDS
+
+
+async def test_what_happens_while_they_are_set_up_makes_them_worthless() -> None:
+    bench, two = Bench(), Peer("tsproxy two")
+    bench.meanwhile = lambda: setattr(two, "answered_seconds", bench.now_seconds())
+    assert await bench.number_after(two) == 1
+    bench.meanwhile = bench.take_over.forget_fences
+    assert await bench.number_after(two) == 2
+    bench.meanwhile = lambda: None
+    assert await bench.number_after(two) == 3
+    assert await bench.number_after(two) == 3
+
+
+async def test_what_is_executed_is_waited_for_behind_fences(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("proxy.peers.quietness.QUIET_SECONDS", 0.1)
+    bench, two = Bench(), Peer("tsproxy two")
+    bench.shown = Activity(True, frozenset({"1"}))
+    assert await bench.from_(two) == [Quiet.NOT_YET]
+    bench.shown = Activity(is_connected=False)
+    assert await bench.from_(two) == [Quiet.ABSENT]
+    bench.shown = Activity(is_connected=True)
+    assert await bench.from_(two) == [Quiet.QUIET]
+    assert len(bench.fences) == 3, "only the last ones are known to hold"
+
+
+async def test_fences_that_fail_take_nothing_over() -> None:
+    bench, two = Bench(), Peer("tsproxy two")
+    bench.error = CommandError(50, "too slow")
+    assert await bench.from_(two) == [Quiet.NOT_YET]
+    bench.error = None
+    assert await bench.from_(two) == [Quiet.QUIET]
+
+
+async def test_nobody_waits_for_a_take_over_that_does_not_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(under_test, "QUIET_SECONDS", 0.05)
+    bench, two = Bench(), Peer("tsproxy two")
+    async with two.turn:
+        assert await bench.from_(two, two) == [Quiet.NOT_YET] * 2
+
+
+async def test_without_fences_each_take_over_looks_for_itself() -> None:
+    bench, two = Bench(has_fences=False), Peer("tsproxy two")
+    assert await bench.from_(two) == [Quiet.QUIET]
+    assert await bench.from_(two) == [Quiet.QUIET]
+    assert bench.looks == 2 * QUIET_LOOKS
