@@ -12,9 +12,9 @@ from catalog.buckets.write_batch import WriteBatch, Writer
 from catalog.commit.reclaiming import Contested, Reclaiming
 from catalog.commit.restart_dedup import RestartDedup
 from catalog.commit.round import PreparedWrite
-from catalog.commit.sending import Commit
+from catalog.commit.sending import WITHHELD_PAUSE_SECONDS, Commit
 from catalog.commit.statements import NETWORK_TIMEOUT, Statement, StatementLog
-from catalog.errors import BackendUnavailable, CommandError, Fenced
+from catalog.errors import BackendUnavailable, CommandError, Fenced, Withheld
 from catalog.identity import NOBODY
 from catalog.ports import Rejected, WriteConcern
 from tests.support.catalog_parts import RememberingWriter, measurement
@@ -285,6 +285,16 @@ async def test_a_commit_that_a_fence_has_kept_out_is_sent_again_after_the_questi
     await bench.commit_writes(bench.shared(bench.statement(1)))
     assert bench.ownership.asked == [1]
     assert [name for name, _, _ in bench.store.sent] == ["insert", "insert"]
+    assert bench.written(1) == {0: None}
+
+
+async def test_a_commit_that_is_withheld_for_another_reason_waits_a_moment() -> None:
+    bench = Bench(Rejected(Withheld()), Rejected(Withheld()))
+    since_seconds = asyncio.get_running_loop().time()
+    await bench.commit_writes(bench.shared(bench.statement(1)))
+    assert asyncio.get_running_loop().time() - since_seconds >= 2 * WITHHELD_PAUSE_SECONDS
+    assert len(bench.store.sent) == 3
+    assert bench.ownership.asked == []
     assert bench.written(1) == {0: None}
 
 

@@ -11,14 +11,14 @@ import bson
 import pytest
 from bson.objectid import ObjectId
 
-from catalog.errors import UUID_MISMATCH, Fenced
+from catalog.errors import UUID_MISMATCH, Fenced, Withheld
 from catalog.namespaces import Granularity, Namespace, TimeseriesOptions, VirtualCollection
 from catalog.ports import Applied, BulkOutcome, Rejected, Unknown, WriteConcern
 from proxy.backend.bucket_writes import BucketWrites
 from proxy.backend.fences import Fences
 from proxy.backend.service import ServicePool
 from proxy.backend.service_connection import LostAfterSending, OnAnswer
-from proxy.backend.write_numbers import WriteNumbers, session_of
+from proxy.backend.write_numbers import SESSIONS, WriteNumbers, session_of
 from tests.support.mongod import MongodProcess
 from tests.support.ports import LOOPBACK
 
@@ -170,4 +170,28 @@ async def test_w102_what_another_process_has_taken_over_is_not_written(
     assert isinstance(await insert(), Applied)
     assert replica_set.shared_client[db_name]["system.buckets.x"].count_documents({}) == 2
     assert numbers.take().session == session_of(b"secret", db_name, 0)
+    bench.pool.close()
+
+
+async def test_w102_while_others_may_take_over_no_more_is_sent_than_fences_keep_out(
+    replica_set: MongodProcess, db_name: str
+) -> None:
+    replica_set.shared_client[db_name].create_collection("x", timeseries={"timeField": "t", "metaField": "m"})
+    bench = Bench(replica_set, db_name)
+    numbers = bench.pool.family.numbers = WriteNumbers(b"secret", db_name)
+    numbers.must_have_fences = lambda: True
+    taken = [numbers.take() for _ in range(SESSIONS)]
+    may, until_seconds = [True], asyncio.get_running_loop().time() + 10
+
+    async def insert() -> BulkOutcome:
+        return await bench.writes.insert(bench.x, [bucket(ObjectId())], PLAIN, until_seconds, lambda: may[0])
+
+    assert isinstance(outcome := await insert(), Rejected)
+    assert isinstance(outcome.error, Withheld)
+    numbers.free(taken[0])
+    assert isinstance(await insert(), Applied)
+    may[0] = False
+    assert isinstance(outcome := await insert(), Rejected)
+    assert isinstance(outcome.error, Withheld)
+    assert replica_set.shared_client[db_name]["system.buckets.x"].count_documents({}) == 1
     bench.pool.close()

@@ -86,6 +86,22 @@ def test_more_writes_than_sessions_have_some_without_fences() -> None:
     assert len({id(each) for each in again} & {id(each) for each in taken}) == SESSIONS + MOST_SPARE
 
 
+def test_while_others_may_take_over_only_sessions_with_fences_are_used() -> None:
+    made, is_uncertain = numbers(), [False]
+    made.must_have_fences = lambda: is_uncertain[0]
+    taken = [made.take() for _ in range(SESSIONS + 1)]
+    assert made.may_take()
+    assert all(map(made.may_send, taken))
+    is_uncertain[0] = True
+    assert not made.may_take()
+    assert [made.may_send(each) for each in taken] == [True] * SESSIONS + [False]
+    made.free(taken[-1])
+    assert not made.may_take()
+    made.free(taken[0])
+    assert made.may_take()
+    assert made.take() is taken[0]
+
+
 def test_after_a_fence_numbers_are_higher_in_every_session() -> None:
     made, fenced = numbers(), []
     made.on_fence = lambda: fenced.append(1)

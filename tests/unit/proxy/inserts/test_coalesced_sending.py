@@ -14,7 +14,7 @@ from catalog.commit.precedence import Precedence
 from catalog.commit.reclaiming import Reclaiming
 from catalog.commit.restart_dedup import RestartDedup
 from catalog.commit.statements import Statement, StatementLog
-from catalog.errors import BackendUnavailable, Fenced
+from catalog.errors import BackendUnavailable, Fenced, Withheld
 from catalog.ports import Rejected, Unknown
 from proxy.inserts.coalescing import Coalescer
 from tests.support.catalog_parts import KEY, ManualClock, RememberingWriter, virtual
@@ -176,6 +176,19 @@ async def test_a_command_that_a_fence_has_kept_out_is_sent_again_under_another_n
     assert bench.store.numbers == [1, 2]
     assert bench.store.free == [1, 2]
     assert bench.codes(1) == bench.codes(2) == {0: None}
+
+
+async def test_a_command_whose_session_has_no_fence_waits_for_another_session() -> None:
+    """Or for the end of the uncertainty, if a copy of it was sent before."""
+    withheld = Rejected(Withheld())
+    bench = Bench(withheld, withheld, LOST, withheld, withheld)
+    bench.insert(1)
+    await bench.rest()
+    assert bench.store.sent == [[document(1)]] * 6
+    assert bench.store.numbers == [1, 2, 3, 3, 3, 3]
+    assert bench.store.free == [1, 2, 3]
+    assert bench.ownership.asked == []
+    assert bench.codes(1) == {0: None}
 
 
 @pytest.mark.parametrize("can_ask", [True, False])
