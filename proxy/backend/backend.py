@@ -31,11 +31,10 @@ from proxy.backend.least_role import missing_natively, missing_rights
 from proxy.backend.member_watch import MemberWatch
 from proxy.backend.namespace_registry import NamespaceRegistry
 from proxy.backend.parts.part_store import PartStore
-from proxy.backend.primary_identity import PrimaryIdentity
 from proxy.backend.probing import profile_of, unpacks_buckets
 from proxy.backend.row_search import RowSearch, time_of
 from proxy.backend.server_cache import cache_share_bytes
-from proxy.backend.service import OnAnswered, ServicePool
+from proxy.backend.service import OnAnswered, PoolFamily, ServicePool
 from proxy.backend.service_auth import authenticator, introducing
 from proxy.backend.service_connection import LOGIN_REFUSED
 from proxy.backend.side_pools import SidePools
@@ -89,7 +88,6 @@ class Backend:
         """The backend's time before the first write of this process; ``None`` if it reports none."""
         self.told: dict[str, str] = {}
         """What service connections tell the backend of this process."""
-        self.primary = PrimaryIdentity()
 
     @classmethod
     async def connect(
@@ -116,13 +114,14 @@ class Backend:
         tls = context_of(calls.client)
         access = AccessControl(has_account=authenticator(uri) is not None)
         told: dict[str, str] = {}
-        primary = PrimaryIdentity()
+        family = PoolFamily()
         pool = ServicePool(
             PrimarySearch(calls, patience_seconds).find,
-            introducing(name, access.record_probe, authenticator(uri), told, primary.greeted),
+            introducing(name, access.record_probe, authenticator(uri), told, family.primary.greeted),
             tls,
             connect_timeout_seconds,
             answered=answered,
+            family=family,
         )
         run = partial(_run, calls)
         login = AccountLogin(calls, run, pool)
@@ -149,8 +148,7 @@ class Backend:
             WriteConcernWaits(pool.another(WAITS_AT_ONCE), spawn, patience_seconds) if profile.is_replica_set else None
         )
         backend = cls(calls, login, probe, hello, pool, registry, members, others, waits, side)
-        backend.started = time_of(answer)
-        backend.told, backend.primary = told, primary
+        backend.started, backend.told = time_of(answer), told
         return backend
 
     @staticmethod
@@ -168,13 +166,18 @@ class Backend:
         log.debug("the backend has answered", version=build.get("version"), set_name=hello.get("setName", ""))
         return hello, profile
 
-    def expect_fences(self, met: Callable[[], None], must_have: Callable[[], bool]) -> None:
+    def expect_fences(
+        self, met: Callable[[], None], must_have: Callable[[], bool], forgotten: Callable[[], None]
+    ) -> None:
         """``met`` is called if another process has taken over what this one had sent.
 
-        While ``must_have``, only writes are sent that fences can keep out.
+        While ``must_have``, only writes are sent that fences can keep out. ``forgotten`` is called when the backend may
+        have forgotten all fences.
         """
-        if (numbers := self.pool.family.numbers) is not None:
-            numbers.on_fence, numbers.must_have_fences = met, must_have
+        family = self.pool.family
+        if family.numbers is not None:
+            family.numbers.on_fence, family.numbers.must_have_fences = met, must_have
+            family.primary.on_change = forgotten
 
     async def cache_share_bytes(self) -> int:
         """How much of the backend's cache open buckets may fill; 0 if unknown."""

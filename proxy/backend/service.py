@@ -15,6 +15,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from catalog.errors import BackendUnavailable, Withheld
 from catalog.ports import MaySend
 from proxy.backend.cluster_times import ClusterTimes
+from proxy.backend.primary_identity import PrimaryIdentity
 from proxy.backend.request_places import RequestPlaces
 from proxy.backend.service_connection import (
     LOGIN_REFUSED,
@@ -124,6 +125,7 @@ class PoolFamily:
         self.times = ClusterTimes()
         self.secret = b""
         """What only holders of the account know (``proxy.request.service_sessions.session_secret``)."""
+        self.primary = PrimaryIdentity()
         self.numbers: WriteNumbers | None = None
         """Of the writes of this process; ``None`` if the backend takes none."""
         self.on_refused: Callable[[ServicePool], None] = lambda pool: None

@@ -24,15 +24,23 @@ import random
 from collections.abc import Awaitable, Callable
 from typing import Final, Protocol
 
+import structlog
+
 from catalog.errors import CommandError
 from proxy.backend.current_op import Activity
 from proxy.peers.peer import Peer
 from proxy.peers.quietness import QUIET_SECONDS, Quiet, until_quiet
 
+log = structlog.get_logger(__name__)
+
 PARTING_SECONDS: Final = 0.25
 """When two processes have lost one another, the one with the larger name looks up rows this much later."""
 TURN_SECONDS: Final = (0.5, 1.0)
 """Between the least and the most time that a process lets another one write that has taken over from it."""
+WARNING_SECONDS: Final = 60.0
+"""The log is not told more often, because turns may go on for hours."""
+
+TAKEN_OVER: Final = "another tsproxy has taken over unfinished inserts: it is asked about all of them"
 
 
 class Backend(Protocol):
@@ -66,11 +74,16 @@ class TakeOver:
         """When fences of this process were last found to be worth nothing."""
         self._turn_seconds = -math.inf
         """When this process may set up fences again."""
+        self._warned_seconds = -math.inf
 
     def refused(self) -> None:
         """The backend has refused a write of this process: another one has taken over from it."""
         self.forget_fences()
-        self._turn_seconds = self._next_turn(self._lost_seconds)
+        now_seconds = self._lost_seconds
+        self._turn_seconds = self._next_turn(now_seconds)
+        if now_seconds - self._warned_seconds >= WARNING_SECONDS:
+            self._warned_seconds = now_seconds
+            log.warning(TAKEN_OVER)
 
     def forget_fences(self) -> None:
         """The server that has remembered them may be another one now."""

@@ -57,7 +57,6 @@ MOST_LINKED: Final = 2 * MOST_PROXIES
 BACKLOG: Final = 128
 
 CANNOT_ANNOUNCE: Final = "cannot publish peer_listen to the backend"
-TAKEN_OVER: Final = "another tsproxy has taken over unfinished inserts: it is asked about all of them"
 TOO_MANY: Final = "too many connections of other tsproxy processes: closing one"
 PORT_IN_USE: Final = "the address for other tsproxy processes is in use: another port is chosen"
 
@@ -119,16 +118,10 @@ class Peering:
             partial(assembly.backend.health, HEARING_SECONDS),
         )
         holding = Holding(self._own.name, self.membership.holders, self.numbers, now_seconds, spawn)
-        assembly.backend.expect_fences(self._fenced, self.membership.is_uncertain)
-        assembly.backend.primary.on_change = self.membership.primary_changed
-        self._held_here = HeldHere(
-            None if in_parts is None else in_parts.readers,
-            holding,
-            self.numbers,
-            self.membership.ended,
-            now_seconds,
-            spawn,
-        )
+        members = self.membership
+        assembly.backend.expect_fences(members.given_up, members.is_uncertain, members.primary_changed)
+        readers = None if in_parts is None else in_parts.readers
+        self._held_here = HeldHere(readers, holding, numbers, members.ended, now_seconds, spawn)
         changes = Changes(self.membership.peers.values, now_seconds)
         assembly.effects.tell(changes)
         assembly.catalog.begins_extended_range = partial(changes.tell, is_extended_range=True)
@@ -273,10 +266,6 @@ class Peering:
         self._assembly.effects.changed_elsewhere(change)
 
     # --- what follows ---------------------------------------------------------------------------------------
-
-    def _fenced(self) -> None:
-        log.warning(TAKEN_OVER)
-        self.membership.given_up()
 
     def _share_backend(self) -> None:
         """With others, whether clients reach them or not."""

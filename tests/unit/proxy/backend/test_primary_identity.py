@@ -47,7 +47,7 @@ async def test_a_server_tells_new_connections_of_another_election(replica_set: M
         spawn=tasks.spawn,
     )
     changes: list[int] = []
-    backend.primary.on_change = lambda: changes.append(1)
+    backend.pool.family.primary.on_change = lambda: changes.append(1)
 
     async def ask_anew() -> bool:
         backend.pool.forget_primary()

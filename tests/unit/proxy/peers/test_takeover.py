@@ -7,13 +7,14 @@ from collections.abc import Callable
 from itertools import pairwise
 
 import pytest
+from structlog.testing import capture_logs
 
 from catalog.errors import CommandError
 from proxy.backend.current_op import Activity
 from proxy.peers import takeover as under_test
 from proxy.peers.peer import Peer
 from proxy.peers.quietness import QUIET_LOOKS, QUIET_LOOKS_BEHIND_FENCES, Quiet
-from proxy.peers.takeover import TakeOver
+from proxy.peers.takeover import TAKEN_OVER, TakeOver
 
 TURN_SECONDS = 0.05
 
@@ -80,7 +81,10 @@ async def test_after_a_refused_write_they_are_set_up_again_in_turn() -> None:
     assert await bench.number_after(two) == 1
     await asyncio.sleep(TURN_SECONDS)
     since_seconds = bench.now_seconds()
-    bench.take_over.refused()
+    with capture_logs() as logs:
+        bench.take_over.refused()
+        bench.take_over.refused()
+    assert [line["event"] for line in logs] == [TAKEN_OVER]
     assert await bench.number_after(two) == 2
     assert bench.fences[-1][1] - since_seconds >= TURN_SECONDS
     assert await bench.number_after(two) == 2

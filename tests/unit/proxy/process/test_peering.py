@@ -303,7 +303,6 @@ async def test_a_backend_that_cannot_be_told_is_no_reason_to_stop(settings: Sett
             others=told.others,
             pool=told.pool,
             expect_fences=told.expect_fences,
-            primary=told.primary,
             profile=told.profile,
             health=told.health,
         )
