@@ -85,6 +85,8 @@ class Plan:
     """They ask one another, and retries go to any of them."""
     cuts: bool = False
     """Links are cut, slow and blocked."""
+    numbered: bool = False
+    """The backend is a replica set: writes have numbers, and fences keep them out (linked processes only)."""
     one_way: bool = False
     """Most of these blocks are in one direction only: questions arrive, and their answers do not."""
     coalesced_share: float = 0.0
@@ -183,11 +185,14 @@ class Process:
             self.ids,
         )
         statements = StatementLog()
-        self.node = None if network is None else Node(network, number, statements, report, self.ids)
+        self.node = (
+            None if network is None else Node(network, number, statements, report, self.ids, numbered=plan.numbered)
+        )
         self.readers = ReaderRegister(lambda _: False) if self.node is None else self.node.readers
         line = CommandLine(server, allowed=plan.may_join, may_be_late=not plan.readers)
         alone = plan.proxies == 1 and not plan.meddling
-        self.port = port = JoinPort(server, line, self.readers, sealed=plan.sealed, alone=alone)
+        numbers = None if self.node is None else self.node.write_numbers
+        self.port = port = JoinPort(server, line, self.readers, numbers, sealed=plan.sealed, alone=alone)
         joining = JoiningOptions(many=4, patience_seconds=5)
         self.joining = Joining(self.catalog, port, Clock(), self.readers, joining, lambda _: None, Forms(report))
         self._joining = asyncio.get_running_loop().create_task(self.joining.run()) if plan.in_parts else None
@@ -336,7 +341,7 @@ class World:
         self.server.faults = self.plan.faults
         self.server.failed = self._fail
         self.failures: list[BaseException] = []
-        self.network = Network(self.chance, self.server.operations) if self.plan.linked else None
+        self.network = Network(self.server) if self.plan.linked else None
         self.natively = TimeSeries(self.server) if self.plan.coalesced_share else None
         self._numbers = 0
         self._processes = 0
