@@ -13,6 +13,7 @@ from catalog.namespaces import Namespace, VirtualCollection
 from catalog.parts import bucket_key
 from proxy.backend.parts.direct_writes import DirectWrites
 from proxy.backend.parts.part_store import PartStore
+from proxy.backend.write_numbers import WriteNumbers
 from proxy.readers.register import ReaderRegister
 from tests.simulation.auditor import Auditor, Verdict, rows_of
 from tests.simulation.commands import CommandLine
@@ -25,9 +26,16 @@ class JoinPort(Port):
     """A port with ``prepare_join``, by the code that does it on real servers."""
 
     def __init__(
-        self, server: Server, line: CommandLine, readers: ReaderRegister, *, sealed: bool, alone: bool
+        self,
+        server: Server,
+        line: CommandLine,
+        readers: ReaderRegister,
+        numbers: WriteNumbers | None,
+        *,
+        sealed: bool,
+        alone: bool,
     ) -> None:
-        super().__init__(server)
+        super().__init__(server, numbers)
         self._readers = readers
         self.direct_writes = DirectWrites(lambda: asyncio.get_running_loop().time())
         store = PartStore(line, transactions=not sealed, alone=lambda: alone, direct_writes=self.direct_writes)  # type: ignore[arg-type]

@@ -14,7 +14,7 @@ from catalog.bson.codec import decode, encode
 from catalog.commit.committer import Committer
 from catalog.commit.reclaiming import Reclaiming
 from catalog.commit.restart_dedup import RestartDedup
-from catalog.errors import Withheld
+from catalog.errors import CommandError, Withheld
 from catalog.namespaces import VirtualCollection
 from catalog.ports import Clock, MaySend
 from proxy.backend.collection_store import CollectionStore
@@ -29,6 +29,7 @@ from proxy.inserts.plain_insert import Inserts
 from proxy.request.exchange import Exchange
 from proxy.wire import op_msg
 from proxy.wire.message import Message
+from tests.simulation.numbered import SECRET
 from tests.simulation.server import Port, Server
 from tests.support.exchanges import Told
 from tests.support.sessions import session
@@ -41,20 +42,11 @@ INTERRUPTED = (11601, 11602)
 Reply = dict[str, Any]
 
 
-class _Recorded:
-    """What the server knows of the latest command of a session."""
-
-    def __init__(self, number: int) -> None:
-        self.number = number
-        self.executed: set[int] = set()
-
-
 class TimeSeries:
     """Executes inserts into the collection itself, each document as a bucket of its own, and each number once."""
 
     def __init__(self, server: Server) -> None:
         self._server = server
-        self._sessions: dict[bytes, _Recorded] = {}
         self.processes = 0
         """How many have had numbers for their commands."""
         self.inserted = 0
@@ -62,12 +54,9 @@ class TimeSeries:
         """Documents that were not inserted again."""
 
     def insert(self, command: Mapping[str, Any], documents: Sequence[bytes], interrupt: bool) -> Reply:
-        session_id, number = bytes(command["lsid"]["id"]), int(command["txnNumber"])
-        recorded = self._sessions.get(session_id)
-        if recorded is None or recorded.number < number:
-            recorded = self._sessions[session_id] = _Recorded(number)
-        elif number < recorded.number:
-            return {"ok": 0.0, "code": 225, "errmsg": "Cannot start transaction"}
+        recorded = self._server.sessions.begin(command["lsid"], int(command["txnNumber"]))
+        if isinstance(recorded, CommandError):
+            return {"ok": 0.0, "code": recorded.code, "errmsg": recorded.message}
         inserted, errors = 0, list[Reply]()
         for index, document in enumerate(documents):
             if interrupt and index * 2 >= len(documents):
@@ -111,7 +100,7 @@ class _Line:
         self._target = target
         self._port = port
         target.processes += 1
-        numbers = WriteNumbers(b"secret", f"tsproxy {target.processes}")
+        numbers = port.numbers or WriteNumbers(SECRET, f"tsproxy {target.processes}")
         self.family = SimpleNamespace(times=SimpleNamespace(hear=lambda fields: None), numbers=numbers)
 
     def forget_primary(self) -> None:
@@ -152,9 +141,11 @@ class _Line:
         if chance.random() < faults.stall and loop.time() >= server.stalled_until:
             server.stalled_until = loop.time() + chance.choice((1, 20, 90))
         if chance.random() < faults.late:
-            server.hand_over(work, chance.choice((0.05, 1, 10, 50)))
+            sender = None if self._port.numbers is None else self._port
+            server.hand_over(work, chance.choice((0.05, 1, 10, 50)), sender, is_hidden=True)
             raise LostAfterSending("connection reset")
-        server.hand_over(work, chance.random() * 0.01, self._port)
+        is_hidden = self._port.numbers is not None and chance.random() < 0.5
+        server.hand_over(work, chance.random() * 0.01, self._port, is_hidden=is_hidden)
         try:
             async with asyncio.timeout_at(max(deadline_seconds, loop.time() + 1)):
                 reply = await answer

@@ -15,6 +15,7 @@ from catalog.buckets.resting import Given, Rested
 from catalog.commit.reclaiming import Reclaiming
 from catalog.commit.statements import StatementLog
 from proxy.backend.current_op import Activity, Proxy
+from proxy.backend.write_numbers import WriteNumbers
 from proxy.observe.peer_numbers import PeerNumbers
 from proxy.peers.asking import Asking
 from proxy.peers.frames import (
@@ -38,6 +39,8 @@ from proxy.peers.peer import ANSWER_SECONDS
 from proxy.peers.places_told import PlacesTold
 from proxy.process.readers_elsewhere import ReadersElsewhere
 from proxy.readers.register import ReaderRegister
+from tests.simulation.numbered import SECRET, fences_of
+from tests.simulation.server import Server
 
 WINDOW_SECONDS = 120.0
 RETRY_AFTER_BLOCK_SECONDS = 10.0
@@ -47,13 +50,12 @@ RETRY_AFTER_BLOCK_SECONDS = 10.0
 class Network:
     """All processes that were ever started, and what is between them."""
 
-    def __init__(self, chance: random.Random, operations: Callable[[Any], frozenset[str]]) -> None:
-        """``operations``: what the server executes of this process's port."""
-        self.chance = chance
+    def __init__(self, server: Server) -> None:
+        self.chance: random.Random = server.chance
+        self.server = server
         self.nodes: dict[str, Node] = {}
         self.blocked: set[tuple[str, str]] = set()
         """Senders and receivers between whom nothing arrives."""
-        self.operations = operations
         self.slowest_seconds = 0.01
 
     def delay_seconds(self) -> float:
@@ -241,7 +243,10 @@ class Node:
         log: StatementLog,
         report: Callable[[BaseException], None],
         ids: Any,
+        *,
+        numbered: bool,
     ) -> None:
+        """``numbered``: the backend takes numbers."""
         self.ids = ids
         self.name = f"tsproxy {network.chance.randrange(1 << 30):08x} {number}"
         self.port = number
@@ -263,6 +268,10 @@ class Node:
         self.elsewhere.ask(self.holding)
         self.readers = ReaderRegister(lambda _: False, elsewhere=self.elsewhere)
         self.held_here = HeldHere(self.readers, self.holding, self.numbers, self.members.ended, now_seconds, self.spawn)
+        self.write_numbers = WriteNumbers(SECRET, self.name) if numbered else None
+        self._fences = fences_of(network.server, self) if numbered else None
+        if self.write_numbers is not None:
+            self.write_numbers.on_fence = self.members.given_up
         network.nodes[self.name] = self
 
     def follow(self, handler: Any, reclaiming: Sequence[Reclaiming], port: Any, joining: Joining) -> None:
@@ -321,11 +330,14 @@ class Node:
         return or_are_proxies and not others <= but
 
     def _is_connected(self, node: Node) -> bool:
-        return node.is_alive or bool(self._network.operations(node.store_port))
+        return node.is_alive or self._network.server.is_connected(node.store_port)
 
     async def fence(self, name: str) -> bool:
-        """No message of the simulation is late, but some are on their way."""
-        return False
+        """As ``proxy.backend.current_op.CurrentOperations``."""
+        if self._fences is None:
+            return False
+        await self._fences.set_up(name)
+        return True
 
     async def executes(self, sessions: Sequence[bytes]) -> bool:
         """Nothing is relayed here."""
@@ -338,7 +350,7 @@ class Node:
     async def activity(self, name: str) -> Activity:
         await asyncio.sleep(self._network.chance.random() * 0.02)
         node = self._network.nodes[name]
-        return Activity(self._is_connected(node), self._network.operations(node.store_port))
+        return Activity(self._is_connected(node), self._network.server.operations(node.store_port))
 
     async def _connect(self, host: str, port: int, has_tls: bool, name: str) -> Any:
         network, node = self._network, self._network.nodes[name]

@@ -15,7 +15,7 @@ from catalog.bson import raw
 from catalog.bson.codec import decode, encode
 from catalog.commit.restart_dedup import NOTHING_UPDATE
 from catalog.commit.rows import digest_of, rows_in
-from catalog.errors import BackendUnavailable, CommandError, Withheld
+from catalog.errors import BackendUnavailable, CommandError, Fenced, Withheld
 from catalog.kernel import Measurement
 from catalog.namespaces import Granularity, Namespace, TimeseriesOptions, VirtualCollection
 from catalog.ports import (
@@ -30,7 +30,9 @@ from catalog.ports import (
     Unknown,
     WriteConcern,
 )
+from proxy.backend.write_numbers import WriteNumber, WriteNumbers
 from tests.simulation.auditor import Auditor
+from tests.simulation.numbered import Sessions
 from tests.support.begins import Begins
 from tests.support.catalog_parts import is_of_family
 from tests.support.update_expressions import MISSING, at, matches, milliseconds, updated
@@ -67,6 +69,14 @@ class Stored:
     documents: dict[bytes, dict[str, Any]] = field(default_factory=dict)
 
 
+@dataclass
+class _Sent:
+    number: int
+    sender: object
+    is_hidden: bool
+    """Whether it lies in the network."""
+
+
 class Server:
     """Executes commands one at a time, as a single-document-atomic server does."""
 
@@ -85,10 +95,11 @@ class Server:
         """Commits that were not sent because others might have executed a part of them."""
         self.deleted: set[bytes] = set()
         """Buckets that somebody deleted; see ``Port._send``."""
+        self.sessions = Sessions()
         self._incarnations = 0
         self._handed_over = 0
-        self._sent: dict[asyncio.Task[None], tuple[int, object]] = {}
-        """What was handed over and has not run, with its number and its sender."""
+        self._sent: dict[asyncio.Task[None], _Sent] = {}
+        """What was handed over and has not run."""
 
     def create(self) -> VirtualCollection:
         """The collection comes into being, under a new identity."""
@@ -108,21 +119,34 @@ class Server:
 
     def operations(self, sender: object) -> frozenset[str]:
         """What of this sender has yet to run, by number."""
-        return frozenset(str(number) for number, each in self._sent.values() if each is sender)
+        return frozenset(
+            str(each.number) for each in self._sent.values() if each.sender is sender and not each.is_hidden
+        )
 
-    def hand_over(self, work: Callable[[], None], delay_seconds: float, sender: object = None) -> None:
-        """The command is on the server now; it runs whatever becomes of the connection."""
+    def is_connected(self, sender: object) -> bool:
+        """Whether anything of this sender has yet to run, although it may lie in the network."""
+        return any(each.sender is sender for each in self._sent.values())
+
+    def hand_over(
+        self, work: Callable[[], None], delay_seconds: float, sender: object = None, *, is_hidden: bool = False
+    ) -> None:
+        """The command is on the server now; it runs whatever becomes of the connection.
+
+        ``is_hidden``: it is not on the server before ``delay_seconds`` have passed.
+        """
+        self._handed_over += 1
+        sent = _Sent(self._handed_over, sender, is_hidden)
 
         async def run() -> None:
             await asyncio.sleep(delay_seconds)
+            sent.is_hidden = False
             loop = asyncio.get_running_loop()
             while loop.time() < self.stalled_until:  # noqa: ASYNC110 - it may be put off while it is waited for
                 await asyncio.sleep(self.stalled_until - loop.time())
             work()
 
         task = asyncio.get_running_loop().create_task(run())
-        self._handed_over += 1
-        self._sent[task] = (self._handed_over, sender)
+        self._sent[task] = sent
         task.add_done_callback(self._ran)
 
     def _ran(self, task: asyncio.Task[None]) -> None:
@@ -187,7 +211,9 @@ class Server:
 class Port:
     """``BucketStore`` of one proxy process towards the server."""
 
-    def __init__(self, server: Server) -> None:
+    def __init__(self, server: Server, numbers: WriteNumbers | None = None) -> None:
+        """``numbers``: of this process, towards a replica set."""
+        self.numbers = numbers
         self._server = server
         self._under_way: set[bytes] = set()
         self.begins = Begins()
@@ -210,6 +236,8 @@ class Port:
     ) -> bool:
         if self.killed:
             return True  # nothing leaves the process any more
+        if self.numbers is not None:
+            return False  # as to replica sets
         if self._server.commands % 3 == 0:
             return False
         send = self.update if grows else self.insert
@@ -263,6 +291,23 @@ class Port:
         deadline_seconds: float,
         may_send: MaySend | None,
     ) -> BulkOutcome:
+        used: list[WriteNumber] = []
+        outcome: BulkOutcome | None = None
+        try:
+            outcome = await self._attempt(execute, collection, statements, deadline_seconds, may_send, used)
+        finally:
+            is_fenced = self.numbers is not None and self.numbers.ended(used, outcome)
+        return Rejected(Fenced()) if is_fenced else outcome
+
+    async def _attempt(
+        self,
+        execute: Callable[[VirtualCollection, Sequence[bytes], bool], Applied | CommandError],
+        collection: VirtualCollection,
+        statements: Sequence[bytes],
+        deadline_seconds: float,
+        may_send: MaySend | None,
+        used: list[WriteNumber],
+    ) -> BulkOutcome:
         server, chance, faults = self._server, self._server.chance, self._server.faults
         loop = asyncio.get_running_loop()
         server.commands += 1
@@ -276,6 +321,9 @@ class Port:
         if (lot := lot - faults.refused) < 0:
             await asyncio.sleep(max(min(deadline_seconds, loop.time() + chance.choice((0, 1, 60))) - loop.time(), 0))
             return Rejected(BackendUnavailable("connection refused"))
+        if self.numbers is not None:
+            used.append(self.numbers.take())
+        number = used[-1].number if used else 0  # a session that is given back may get another one
         if (lot := lot - faults.rejected) < 0:
             return Rejected(CommandError(13, "not authorized"))
         if (lot := lot - faults.lost_before) < 0:
@@ -285,7 +333,8 @@ class Port:
         interrupt = chance.random() < faults.interrupted
 
         def work() -> None:
-            outcome = execute(collection, statements, interrupt)
+            begun = server.sessions.begin(used[-1].session, number) if used else None
+            outcome = begun if isinstance(begun, CommandError) else execute(collection, statements, interrupt)
             if not answer.done():
                 answer.set_result(outcome)
 
@@ -295,10 +344,13 @@ class Port:
             # An insert that lies on the server while its repetition is executed, and its bucket filled and deleted,
             # would bring the bucket back to life; no guard can stop that, so it does not happen here.
             left_behind = work if execute == server.update else self._unless_deleted(work, statements)
-            server.hand_over(left_behind, chance.choice((0.05, 1, 10, 50)))
+            # Where fences can keep it out, it may also come from a process that was killed meanwhile.
+            sender = None if self.numbers is None else self
+            server.hand_over(left_behind, chance.choice((0.05, 1, 10, 50)), sender, is_hidden=True)
             await asyncio.sleep(0.1)
             return Unknown(BackendUnavailable("connection reset"))
-        server.hand_over(work, chance.random() * 0.01, self)
+        is_hidden = self.numbers is not None and chance.random() < 0.5
+        server.hand_over(work, chance.random() * 0.01, self, is_hidden=is_hidden)
         try:
             async with asyncio.timeout_at(max(deadline_seconds, loop.time() + 1)):
                 outcome = await answer

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -26,6 +26,7 @@ SEEDS_OF_WAITS = 4
 SEEDS_ONE_WAY = 3
 SEEDS_OF_COALESCING = 3
 SEEDS_OF_BOTH = 3
+SEEDS_OF_FENCES = 3
 FIRST_SEED = int(os.environ.get("TSPROXY_SIMULATION_SEED", "0"))
 ONE_SEED = "TSPROXY_SIMULATION_SEED" in os.environ
 
@@ -162,3 +163,78 @@ def test_coalescing_while_links_are_cut_in_one_direction_doubles_nothing(scale: 
     """Contested documents wait for connections, or are pursued, in a command that they share with others."""
     worlds = list(worlds_of(SEEDS_OF_BOTH, scale, "coalescing_while", coalescing_and_cut_one_way))
     assert ONE_SEED or sum(world.server.withheld for world in worlds) > 3
+
+
+def numbered(seed: int, **more: Any) -> Plan:
+    """The backend is a replica set; clients send statements to any two proxies at once, whether these can ask or not.
+
+    Messages to the backend may be late, also when the links are sound again.
+    """
+    drawn = plan(seed)
+    return replace(
+        drawn,
+        writers=8,
+        inserts_each=30,
+        series=4,
+        proxies=3 if seed % 3 == 1 else 2,
+        faults=replace(Faults.none(), late=0.02),
+        restarts=False,
+        cuts=True,
+        numbered=True,
+        **more,
+    )
+
+
+def numbered_and_cut_one_way(seed: int) -> Plan:
+    return numbered(seed, one_way=True)
+
+
+def numbered_coalescing(seed: int) -> Plan:
+    return numbered(seed, coalesced_share=0.7, linger_seconds=0.02)
+
+
+def numbered_and_lossy(seed: int) -> Plan:
+    faults = Faults(stall=0, failed_read=0, late=0.05, waits=0.1)
+    return replace(numbered(seed, one_way=seed % 2 == 1), faults=faults)
+
+
+def numbered_and_restarted(seed: int) -> Plan:
+    return replace(numbered(seed), restarts=True, restart_pauses_seconds=(0.5, 3, 10))
+
+
+def kept_out(worlds: Iterable[World]) -> int:
+    """How many writes the server has refused because of fences."""
+    return sum(world.server.sessions.kept_out for world in worlds)
+
+
+@pytest.mark.timeout(3600)
+def test_numbered_writes_of_proxies_that_cannot_ask_one_another_are_executed_once(scale: float) -> None:
+    worlds = list(worlds_of(SEEDS_OF_FENCES, scale, "numbered_writes", numbered))
+    assert ONE_SEED or kept_out(worlds) > 5
+
+
+@pytest.mark.timeout(3600)
+def test_fences_hold_where_links_are_cut_in_one_direction(scale: float) -> None:
+    """One of two proxies can ask the other one, which takes its statements over at the same time."""
+    worlds = list(worlds_of(SEEDS_OF_FENCES, scale, "fences_hold_where", numbered_and_cut_one_way))
+    assert ONE_SEED or kept_out(worlds) > 5
+
+
+@pytest.mark.timeout(3600)
+def test_fences_keep_coalesced_inserts_out(scale: float) -> None:
+    """Documents of several statements are refused in one command, in a session that bucket writes use as well."""
+    worlds = list(worlds_of(SEEDS_OF_FENCES, scale, "keep_coalesced", numbered_coalescing))
+    assert ONE_SEED or kept_out(worlds) > 5
+
+
+@pytest.mark.timeout(3600)
+def test_fences_hold_while_writes_wait_and_are_lost_or_late(scale: float) -> None:
+    """Outcomes are unknown to the process that has sent a write, and the write may still be on its way."""
+    worlds = list(worlds_of(SEEDS_OF_FENCES, scale, "late", numbered_and_lossy))
+    assert ONE_SEED or kept_out(worlds) > 5
+
+
+@pytest.mark.timeout(3600)
+def test_fences_keep_out_what_killed_processes_have_sent(scale: float) -> None:
+    worlds = list(worlds_of(SEEDS_OF_FENCES, scale, "killed", numbered_and_restarted))
+    assert ONE_SEED or kept_out(worlds) > 5

@@ -7,6 +7,7 @@ import itertools
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 from bson import ObjectId
@@ -49,6 +50,7 @@ HOUR_MS = 3_600_000
 LOSSY = Faults(lost_after=0.2, late=0.1, lost_before=0.2)
 CONCERNS = (b"", encode({"w": 1}), encode({"w": "majority"}))
 TIME_ERROR = 2
+LINKS_SUFFER = ("cut", "slow", "fast", "block")
 LULL_EVERY = 7
 """Inserts of a writer between two lulls."""
 
@@ -85,6 +87,8 @@ class Plan:
     """They ask one another, and retries go to any of them."""
     cuts: bool = False
     """Links are cut, slow and blocked."""
+    numbered: bool = False
+    """The backend is a replica set: writes have numbers, and fences keep them out (linked processes only)."""
     one_way: bool = False
     """Most of these blocks are in one direction only: questions arrive, and their answers do not."""
     coalesced_share: float = 0.0
@@ -183,11 +187,14 @@ class Process:
             self.ids,
         )
         statements = StatementLog()
-        self.node = None if network is None else Node(network, number, statements, report, self.ids)
+        self.node = (
+            None if network is None else Node(network, number, statements, report, self.ids, numbered=plan.numbered)
+        )
         self.readers = ReaderRegister(lambda _: False) if self.node is None else self.node.readers
         line = CommandLine(server, allowed=plan.may_join, may_be_late=not plan.readers)
         alone = plan.proxies == 1 and not plan.meddling
-        self.port = port = JoinPort(server, line, self.readers, sealed=plan.sealed, alone=alone)
+        numbers = None if self.node is None else self.node.write_numbers
+        self.port = port = JoinPort(server, line, self.readers, numbers, sealed=plan.sealed, alone=alone)
         joining = JoiningOptions(many=4, patience_seconds=5)
         self.joining = Joining(self.catalog, port, Clock(), self.readers, joining, lambda _: None, Forms(report))
         self._joining = asyncio.get_running_loop().create_task(self.joining.run()) if plan.in_parts else None
@@ -336,7 +343,7 @@ class World:
         self.server.faults = self.plan.faults
         self.server.failed = self._fail
         self.failures: list[BaseException] = []
-        self.network = Network(self.chance, self.server.operations) if self.plan.linked else None
+        self.network = Network(self.server) if self.plan.linked else None
         self.natively = TimeSeries(self.server) if self.plan.coalesced_share else None
         self._numbers = 0
         self._processes = 0
@@ -482,19 +489,26 @@ class World:
         chance = self.chance
         retryable = command.txn_number is not None
         first = self.processes[place]
+        numbered = self.plan.numbered
         for attempt in range(3):
-            if attempt and self.network is not None:
+            if attempt and numbered:
+                place = self._another(place)
+            elif attempt and self.network is not None:
                 if not self.network.is_sound:
                     await asyncio.sleep(RETRY_AFTER_BLOCK_SECONDS)
                 place = chance.randrange(self.plan.proxies)
             process = self.processes[place]
+            if numbered and retryable and chance.random() < 0.2:
+                # A connection was lost, or a load balancer has repeated the message.
+                twin = asyncio.create_task(self.processes[self._another(place)].insert(command, self.collection))
+                twin.add_done_callback(partial(self._repeated, command, documents))
             if process is not first and not self.plan.retries_after_restart:
                 break
             task = asyncio.create_task(process.insert(command, self.collection))
             may_retry = retryable and attempt < 2
-            if may_retry and chance.random() < 0.2:
+            if may_retry and chance.random() < (0.4 if numbered else 0.2):
                 # The client gives the connection up and sends the statement again.
-                await asyncio.wait({task}, timeout=chance.choice((0.0, 0.02, 1.0, 40.0)))
+                await asyncio.wait({task}, timeout=chance.choice((0.0, 0.02, 1.0, 3.0 if numbered else 40.0)))
                 task.add_done_callback(lambda ended: ended.cancelled() or ended.exception())
                 continue
             if not may_retry and chance.random() < 0.03:
@@ -514,12 +528,25 @@ class World:
                 break
             document = decode(reply)
             if may_retry and "RetryableWriteError" in document.get("errorLabels", ()):
-                await asyncio.sleep(chance.choice((0, 1, 10)))
+                await asyncio.sleep(chance.choice((0, 0, 1) if numbered else (0, 1, 10)))
                 continue
             self._heard(command, documents, document)
             return
         for document in documents:
             self.auditor.answered(document["_id"], stored=False)
+
+    def _another(self, place: int) -> int:
+        return (place + self.chance.randrange(1, self.plan.proxies)) % self.plan.proxies
+
+    def _repeated(
+        self, command: InsertCommand, documents: list[dict[str, Any]], task: asyncio.Task[bytes | None]
+    ) -> None:
+        """What one of two proxies has said; the client has more than one answer, but each of them is true."""
+        self._gone(task)
+        if task.exception() is None and (reply := task.result()) is not None:
+            document = decode(reply)
+            if document["ok"] and "writeErrors" not in document:
+                self._heard(command, documents, document)
 
     def _gone(self, task: asyncio.Task[Any]) -> None:
         error = None if task.cancelled() else task.exception()
@@ -573,7 +600,7 @@ class World:
         while True:
             await asyncio.sleep(self.chance.choice((0.1, 1.0, 5.0)))
             names = [process.node.name for process in self.processes if process.node is not None]
-            match self.chance.choice(("cut", "slow", "fast", "block")):
+            match self.chance.choice((*LINKS_SUFFER, "isolate", "isolate") if self.plan.numbered else LINKS_SUFFER):
                 case "cut":
                     links = [link for name in names for link in network.nodes[name].links]
                     if links:
@@ -583,13 +610,19 @@ class World:
                 case "fast":
                     network.slowest_seconds = 0.01
                 case "block":
-                    one, other = self.chance.sample(names, 2)
-                    ways = {(one, other)}
-                    if not self.plan.one_way or self.chance.random() < 0.3:
-                        ways.add((other, one))
-                    network.blocked |= ways
-                    await asyncio.sleep(self.chance.choice((0.5, 1.5, 4.0, 20.0)))
-                    network.blocked -= ways
+                    await self._block(network, *self.chance.sample(names, 2))
+                case "isolate":
+                    await self._block(network, *self.chance.sample(names, len(names)))
+
+    async def _block(self, network: Network, one: str, *others: str) -> None:
+        ways = {(one, other) for other in others}
+        if not self.plan.one_way or self.chance.random() < 0.3:
+            ways |= {(other, one) for other in others}
+        elif len(others) > 1 and self.chance.random() < 0.5:
+            ways = {(other, one) for other in others}
+        network.blocked |= ways
+        await asyncio.sleep(self.chance.choice((0.5, 1.5, 4.0, 20.0)))
+        network.blocked -= ways
 
     async def _meddle(self) -> None:
         actions = (self._close, self._delete, self._delete_row, self._append, self._change_meta, self._foresee)
