@@ -248,7 +248,8 @@ class Asking:
         self._company.is_uncertain()
         for pending, answers in answered:
             told = {answer.told for answer in answers}
-            if Told.NEWER in told:
+            # Once the session has a newer number, only the answers about that one tell to whom it belongs.
+            if Told.NEWER in told or self._pending.get(pending.client) is not pending:
                 self._end(pending, CommandError(TRANSACTION_TOO_OLD, _too_old(pending.number)))
             elif Told.BUSY in told or pending.is_yielded or generation != self._log.generation:
                 self._again(pending)

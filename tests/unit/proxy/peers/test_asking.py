@@ -232,6 +232,29 @@ async def test_of_two_that_have_lost_the_outcome_one_gives_the_statement_up() ->
     assert 0 in two.log.transaction(CLIENT, 1).lost
 
 
+async def test_answers_about_an_older_number_do_not_make_a_session_belong_to_two_processes() -> None:
+    """While they are on their way, both get the next number, and the other one asks about it."""
+    one, two = processes()
+    one.write(1, 0)
+    of_both: list[bool] = []
+
+    def look() -> None:
+        of_both.append(not any(each.asking.concerns(CLIENT, 3) for each in (one, two)))
+
+    def overtake() -> None:
+        two.others[0].before_answer = lambda: None
+        for each in (two, one):
+            each.ask(2, look)
+
+    two.others[0].before_answer = overtake
+    two.ask(1, look)
+    await eventually(lambda: len(one.went_on + two.went_on) == 3)
+    assert of_both == [False] * 2
+    error = two.went_on[0][1]
+    assert error is not None
+    assert error.code == TRANSACTION_TOO_OLD
+
+
 async def test_a_statement_of_an_older_number_does_not_hide_that_a_newer_one_is_asked_about() -> None:
     """It is asked about once more before it is sent; the client has gone on with its session meanwhile."""
     one, two = processes()
