@@ -17,6 +17,7 @@ from catalog.catalog import BucketCatalog
 from catalog.commit.reclaiming import Contested, Reclaiming, is_contested
 from catalog.commit.round import PreparedWrite
 from catalog.commit.sending import Commit, CommitSending, divided
+from catalog.commit.statements import NETWORK_TIMEOUT
 from catalog.commit.written import is_written, is_written_elsewhere
 from catalog.errors import NAMESPACE_NOT_FOUND, UUID_MISMATCH, BackendUnavailable, CommandError
 from catalog.namespaces import VirtualCollection
@@ -45,6 +46,8 @@ SHORTEST_LOOK_SECONDS = 2.0
 
 DOUBTS_LIMIT_BYTES = 64 * 1024 * 1024
 """Maximum size of the statements that are pursued; above it, the oldest are lost."""
+
+_REWRITTEN = "the bucket was rewritten meanwhile"
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,11 +225,18 @@ class CommitOutcomes:
                 continue
             for write in part:
                 batch = write.batch
-                written = is_written(stored.get(batch.stored_id), batch)
+                written = is_written(stored.get(batch.stored_id), batch, is_alone=self._sending.is_alone)
                 if written is False and (batch.base or batch.stored_id in stored):
-                    written = await self._is_elsewhere(commit, batch, deadline_seconds)
-                if written is None:
-                    self.give_up(commit.of([write]), CommandError(1, "the bucket was rewritten meanwhile"))
+                    try:
+                        written = await self._is_elsewhere(commit, batch, deadline_seconds)
+                    except CommandError as failed:
+                        self.give_up(commit.of([write]), failed)
+                        continue
+                if written is None and self._sending.is_alone:
+                    self.give_up(commit.of([write]), CommandError(1, _REWRITTEN))
+                elif written is None:
+                    # What others have executed of it will tell no more later.
+                    self._catalog.lose(batch, _unknown(CommandError(NETWORK_TIMEOUT, _REWRITTEN)))
                 elif written:
                     self._catalog.finish([batch], acknowledgement)
                 elif (refusal := refusals.get(batch)) is None:
@@ -238,7 +248,10 @@ class CommitOutcomes:
                     self._catalog.abort(batch, refusal)
 
     async def _is_elsewhere(self, commit: Commit, batch: WriteBatch, deadline_seconds: float) -> bool | None:
-        """Whether the rows are in a document that another process has joined with others; ``None`` if unknown."""
+        """Whether the rows are in a document that another process has joined with others; ``None`` if unknown.
+
+        Raises ``CommandError``.
+        """
         bucket_id = batch.bucket.state.bucket_id
         if not may_be_part(bucket_id):
             # Nobody joins a server's buckets; the ids next to theirs are those of other series.
@@ -247,11 +260,8 @@ class CommitOutcomes:
         if bucket.own:
             known = [bucket_id[:PREFIX_BYTES]] if bucket.parts is None else bucket.parts.prefixes
             prefixes = list(dict.fromkeys((*known, batch.stored_id[:PREFIX_BYTES])))
-        try:
-            stored = await self._store.fetch_family(commit.collection, bucket_id, prefixes, deadline_seconds)
-        except CommandError:
-            return None
-        return is_written_elsewhere(stored, batch)
+        stored = await self._store.fetch_family(commit.collection, bucket_id, prefixes, deadline_seconds)
+        return is_written_elsewhere(stored, batch, is_alone=self._sending.is_alone)
 
     async def _other_incarnation(self, commit: Commit) -> None:
         """The collection was dropped, and perhaps created again, without passing through this proxy (W72)."""
@@ -288,7 +298,7 @@ class CommitOutcomes:
 
     def give_up(self, commit: Commit, error: CommandError) -> None:
         """The outcome is unknown at the deadline: writers get an error, and the bucket is forgotten (W127)."""
-        unknown = BackendUnavailable(f"the outcome of this write is unknown: {error.message}", code=error.code)
+        unknown = _unknown(error)
         for write in commit.writes:
             batch = write.batch
             if batch.state is not BatchState.PREPARED or batch in self.doubts:
@@ -328,3 +338,7 @@ class CommitOutcomes:
         for batch, doubt in list(self.doubts.items()):
             for writer in batch.doubtful or ():
                 writer.expire(now_seconds, doubt.error)
+
+
+def _unknown(error: CommandError) -> BackendUnavailable:
+    return BackendUnavailable(f"the outcome of this write is unknown: {error.message}", code=error.code)

@@ -67,6 +67,11 @@ class CommitSending:
         self._clock = clock
         self._reclaiming = reclaiming
 
+    @property
+    def is_alone(self) -> bool:
+        """Whether no other process can have executed statements of this one."""
+        return self._reclaiming.ownership is None
+
     def begin(self, commit: Commit, told: OnOutcome) -> bool:
         """Send a commit if that takes no wait; ``told`` is called with the outcome."""
         if self._is_contested(commit):

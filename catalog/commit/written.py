@@ -15,8 +15,10 @@ LARGEST_FAMILY_BYTES = 1024 * 1024
 """Of larger families, only the documents with the meta value of the batch are read."""
 
 
-def is_written(document: bytes | None, batch: WriteBatch) -> bool | None:
+def is_written(document: bytes | None, batch: WriteBatch, *, is_alone: bool) -> bool | None:
     """Whether the stored bucket has the rows of a batch; ``None`` if that cannot be determined.
+
+    ``is_alone``: no other process can have executed some of the statements, so that one row tells for all.
 
     Rows have the numbers that the batch gave them. A direct write that deletes rows may have renumbered them; it closes
     the bucket, so that equal rows are then searched in all of it. The same applies to a part, which another process may
@@ -39,7 +41,7 @@ def is_written(document: bytes | None, batch: WriteBatch) -> bool | None:
     if not batch.base:
         # No other writer makes a document with this id, so it is stored because the batch was written.
         return any(digest_without_meta(measurement) in rows for measurement in batch.measurements)
-    if (ours := _found(batch, rows)) is not None:
+    if (ours := _found(batch, rows, is_alone=is_alone)) is not None:
         return ours
     wanted = Counter(map(digest_without_meta, batch.measurements))
     # With more rows, another process may have added an equal one.
@@ -47,7 +49,7 @@ def is_written(document: bytes | None, batch: WriteBatch) -> bool | None:
     return True if is_all and wanted <= rows else None
 
 
-def is_written_elsewhere(documents: Sequence[bytes], batch: WriteBatch) -> bool | None:
+def is_written_elsewhere(documents: Sequence[bytes], batch: WriteBatch, *, is_alone: bool) -> bool | None:
     """As ``is_written``, in the bucket and its parts.
 
     Another process may have joined the batch's document with these after the rows were written, or with buckets of
@@ -63,12 +65,18 @@ def is_written_elsewhere(documents: Sequence[bytes], batch: WriteBatch) -> bool 
             rows += rows_in(document, with_meta=False)
     except ValueError:
         return None
-    return _found(batch, rows)
+    return _found(batch, rows, is_alone=is_alone)
 
 
-def _found(batch: WriteBatch, rows: Counter[bytes]) -> bool | None:
-    """Whether rows of the batch are there; ``None`` if equal rows of others may be."""
+def _found(batch: WriteBatch, rows: Counter[bytes], *, is_alone: bool) -> bool | None:
+    """Whether rows of the batch are there; ``None`` if equal rows of others may be.
+
+    Some may have been deleted since. But if another process has executed some of the statements, the others may be
+    missing; then only all of them tell that they are stored, by whomever.
+    """
     found = [measurement for measurement in batch.measurements if digest_without_meta(measurement) in rows]
     if not found:
         return False
-    return True if any(is_unique(measurement) for measurement in found) else None
+    if is_alone:
+        return True if any(map(is_unique, found)) else None
+    return True if len(found) == len(batch.measurements) and all(map(is_unique, found)) else None

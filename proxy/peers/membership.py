@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import math
+import random
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -99,8 +100,9 @@ class Membership:
         reactions: Reactions = Reactions(),
         *,
         is_local: bool = False,
+        chance: Callable[[], float] = random.random,
     ) -> None:
-        """``is_local``: only this machine reaches this process.
+        """``is_local``: only this machine reaches this process. ``chance``: see ``TakeOver``.
 
         ``window_seconds``: how long drivers retry statements that a process got that has gone since.
         ``now_seconds`` must go on while the process is stopped.
@@ -116,7 +118,7 @@ class Membership:
         self._window_seconds = window_seconds
         self._now_seconds = now_seconds
         self._times = MembershipTimes(now_seconds())
-        self._take_over = TakeOver(own_name, others, now_seconds)
+        self._take_over = TakeOver(own_name, others, now_seconds, chance)
 
     # --- Company --------------------------------------------------------------------------------------------
 

@@ -20,7 +20,6 @@ from __future__ import annotations
 
 import asyncio
 import math
-import random
 from collections.abc import Awaitable, Callable
 from typing import Final, Protocol
 
@@ -63,7 +62,7 @@ class TakeOver:
         own_name: str,
         backend: Backend,
         now_seconds: Callable[[], float],
-        chance: Callable[[], float] = random.random,
+        chance: Callable[[], float],
     ) -> None:
         """``chance``: a number from 0 to 1, for processes that have to wait for different times."""
         self._own_name = own_name

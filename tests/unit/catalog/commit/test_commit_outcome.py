@@ -294,10 +294,10 @@ def test_rows_are_looked_for_where_they_were_put() -> None:
     """W127"""
     bench = OutcomeBench()
     write = bench.write(_id=1)
-    assert is_written(write.statement, write.batch) is True
-    assert is_written(None, write.batch) is False
+    assert is_written(write.statement, write.batch, is_alone=True) is True
+    assert is_written(None, write.batch, is_alone=True) is False
     other = bench.write(meta="b", _id=2)
-    assert is_written(other.statement, write.batch) is False
+    assert is_written(other.statement, write.batch, is_alone=True) is False
 
 
 def test_rows_that_a_direct_write_moved_are_found_in_a_closed_bucket() -> None:
@@ -308,18 +308,18 @@ def test_rows_that_a_direct_write_moved_are_found_in_a_closed_bucket() -> None:
     assert statement is not None
     document = decode(statement)
     document["data"] = {name: {"0": column["1"]} for name, column in document["data"].items()}
-    assert is_written(encode(document), batch) is False
+    assert is_written(encode(document), batch, is_alone=True) is False
     document["control"]["closed"] = True
-    assert is_written(encode(document), batch) is True
+    assert is_written(encode(document), batch, is_alone=True) is True
     document["data"]["v"]["0"] = 3
-    assert is_written(encode(document), batch) is False
+    assert is_written(encode(document), batch, is_alone=True) is False
 
 
 def test_bucket_of_another_version_cannot_tell() -> None:
     """W6"""
     bench = OutcomeBench()
     write = bench.write()
-    assert is_written(bench.as_stored(write, version=2), write.batch) is None
+    assert is_written(bench.as_stored(write, version=2), write.batch, is_alone=True) is None
 
 
 async def test_batches_that_wait_go_on_while_others_are_looked_at() -> None:

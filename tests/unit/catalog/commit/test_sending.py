@@ -7,7 +7,9 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
+from bson import ObjectId
 
+from catalog.bson.codec import decode, encode
 from catalog.buckets.write_batch import WriteBatch, Writer
 from catalog.commit.reclaiming import Contested, Reclaiming
 from catalog.commit.restart_dedup import RestartDedup
@@ -17,7 +19,7 @@ from catalog.commit.statements import NETWORK_TIMEOUT, Statement, StatementLog
 from catalog.errors import BackendUnavailable, CommandError, Fenced, Withheld
 from catalog.identity import NOBODY
 from catalog.ports import Rejected, WriteConcern
-from tests.support.catalog_parts import RememberingWriter, measurement
+from tests.support.catalog_parts import CatalogBench, RememberingWriter, measurement
 from tests.support.outcome_bench import LOST, NONE_MATCHED, PATIENCE_SECONDS, OutcomeBench
 from tests.support.ownership import WINDOW_SECONDS, OwnershipDouble
 
@@ -50,7 +52,7 @@ class Bench(OutcomeBench):
     def shared(self, *writers: Writer) -> PreparedWrite:
         """One bucket with a row of each."""
         for number, writer in enumerate(writers):
-            batches = self.stage(measurement(number), writer=writer)  # type: ignore[arg-type]
+            batches = self.stage(measurement(number, _id=ObjectId()), writer=writer)  # type: ignore[arg-type]
         (batch,) = batches
         batch.claim()
         statement = self.catalog.prepare(batch)
@@ -178,6 +180,26 @@ async def test_after_a_lost_reply_what_was_executed_elsewhere_is_not_sent_again(
     assert bench.written(1) == {0: None}
     assert bench.written(2) == other.codes == {0: None if is_stored else 89}
     assert bool(bench.log.transaction((b"2", NOBODY), 2).lost.runs) is not is_stored
+
+
+async def test_the_row_of_another_process_does_not_tell_that_the_others_are_stored() -> None:
+    """It has executed one of two statements, and its row is in the same bucket."""
+    bench = Bench()
+    bench.store.answers.append(then(bench.ownership.contest))
+    before = measurement(_id=ObjectId())
+    bench.commit(before)
+    write = bench.shared(bench.statement(1), bench.statement(2))
+    assert write.batch.base == 1
+    (batch,) = CatalogBench().stage(before, write.batch.measurements[0])
+    document = {**decode(batch.bucket.state.prepare(batch.measurements)), "_id": ObjectId(write.batch.stored_id)}
+    bench.store.documents[write.batch.stored_id] = encode(document)
+    bench.ownership.written[1] = (0, 1)
+    await bench.commit_writes(write)
+    assert len(bench.store.sent) == 1
+    assert bench.written(1) == {0: None}
+    assert bench.written(2) == {0: 89}
+    assert bench.log.transaction((b"2", NOBODY), 2).lost.runs == 1
+    assert bench.outcomes.doubts == {}
 
 
 async def test_it_is_never_sent_again_after_that() -> None:

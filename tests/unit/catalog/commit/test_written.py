@@ -42,29 +42,41 @@ class Bench(CatalogBench):
 def test_an_equal_row_that_was_there_before_is_not_ours() -> None:
     """The bucket was closed and has one row as before: nobody can say whether one of two was taken out."""
     bench = Bench(SAME)
-    assert is_written(bench.document(SAME), bench.batch) is None
-    assert is_written_elsewhere([bench.document(SAME)], bench.batch) is None
+    assert is_written(bench.document(SAME), bench.batch, is_alone=True) is None
+    assert is_written_elsewhere([bench.document(SAME)], bench.batch, is_alone=True) is None
 
 
 def test_equal_rows_are_ours_when_there_are_as_many_as_there_must_be() -> None:
     bench = Bench(SAME, SAME)
-    assert is_written(bench.document(SAME, SAME, SAME), bench.batch) is True
+    assert is_written(bench.document(SAME, SAME, SAME), bench.batch, is_alone=True) is True
 
 
 def test_equal_rows_that_are_elsewhere_may_be_of_anybody() -> None:
     """Another process may have added its rows to the bucket."""
     bench = Bench(SAME, SAME)
-    assert is_written_elsewhere([bench.document(SAME), bench.document(SAME, SAME)], bench.batch) is None
-    assert is_written_elsewhere([bench.document(SAME, SAME)], bench.batch) is None
-    assert is_written_elsewhere([bench.document({"v": 9})], bench.batch) is False
+    assert is_written_elsewhere([bench.document(SAME), bench.document(SAME, SAME)], bench.batch, is_alone=True) is None
+    assert is_written_elsewhere([bench.document(SAME, SAME)], bench.batch, is_alone=True) is None
+    assert is_written_elsewhere([bench.document({"v": 9})], bench.batch, is_alone=True) is False
 
 
 @pytest.mark.parametrize("others", [[], [SAME]])
 def test_a_row_with_an_id_of_a_driver_tells_for_its_batch(others: list[dict[str, Any]]) -> None:
     unique = {"_id": ObjectId(), "v": 2}
     bench = Bench(unique, *others)
-    assert is_written(bench.document({"v": 9}, unique), bench.batch) is True
-    assert is_written_elsewhere([bench.document(unique)], bench.batch) is True
+    assert is_written(bench.document({"v": 9}, unique), bench.batch, is_alone=True) is True
+    assert is_written_elsewhere([bench.document(unique)], bench.batch, is_alone=True) is True
+
+
+def test_rows_that_another_process_may_have_stored_tell_only_for_themselves() -> None:
+    """It was asked for one of two statements again, and has stored its row in the same bucket."""
+    one, two = ({"_id": ObjectId(), "v": value} for value in (1, 2))
+    bench = Bench(one, two)
+    assert is_written(bench.document({"v": 9}, one), bench.batch, is_alone=False) is None
+    assert is_written(bench.document({"v": 9}, two, one), bench.batch, is_alone=False) is True
+    assert is_written(bench.document({"v": 9}), bench.batch, is_alone=False) is False
+    assert is_written_elsewhere([bench.document(one)], bench.batch, is_alone=False) is None
+    assert is_written_elsewhere([bench.document(one), bench.document(two)], bench.batch, is_alone=False) is True
+    assert is_written_elsewhere([], bench.batch, is_alone=False) is False
 
 
 def test_a_new_bucket_is_known_although_its_meta_was_changed_and_a_row_deleted() -> None:
@@ -77,16 +89,16 @@ def test_a_new_bucket_is_known_although_its_meta_was_changed_and_a_row_deleted()
     document["meta"] = "renamed"
     document["control"]["closed"] = True
     document["data"] = {name: {"0": column["1"]} for name, column in document["data"].items()}
-    assert is_written(encode(document), batch) is True
+    assert is_written(encode(document), batch, is_alone=True) is True
 
 
 def test_rows_that_differ_in_a_value_are_not_ours() -> None:
     bench = Bench({"_id": ObjectId(), "v": 2})
     (ours,) = bench.batch.measurements
     other = {"_id": decode(ours.raw)["_id"], "v": 3}
-    assert is_written(bench.document(SAME, other), bench.batch) is False
-    assert is_written_elsewhere([bench.document(SAME, other)], bench.batch) is False
-    assert is_written_elsewhere([], bench.batch) is False
+    assert is_written(bench.document(SAME, other), bench.batch, is_alone=True) is False
+    assert is_written_elsewhere([bench.document(SAME, other)], bench.batch, is_alone=True) is False
+    assert is_written_elsewhere([], bench.batch, is_alone=True) is False
 
 
 @pytest.mark.parametrize("is_there", [True, False])
@@ -97,8 +109,8 @@ def test_a_compressed_bucket_tells_as_well(is_there: bool) -> None:
     others = [{"_id": ObjectId(), "v": 7} for _ in range(50)]
     packed = compressed(bench.document(*others, *([unique] if is_there else [])), b"t")
     assert packed is not None
-    assert is_written(packed, bench.batch) is is_there
-    assert is_written_elsewhere([packed], bench.batch) is is_there
+    assert is_written(packed, bench.batch, is_alone=True) is is_there
+    assert is_written_elsewhere([packed], bench.batch, is_alone=True) is is_there
 
 
 def test_a_compressed_bucket_that_cannot_be_read_cannot_tell() -> None:
@@ -107,8 +119,8 @@ def test_a_compressed_bucket_that_cannot_be_read_cannot_tell() -> None:
     packed["control"]["version"] = 2
     for count in (1, 1 << 30):
         packed["control"]["count"] = count
-        assert is_written_elsewhere([encode(packed)], bench.batch) is None
-        assert is_written(encode(packed), bench.batch) is None
+        assert is_written_elsewhere([encode(packed)], bench.batch, is_alone=True) is None
+        assert is_written(encode(packed), bench.batch, is_alone=True) is None
 
 
 def test_of_a_large_family_only_the_buckets_of_the_series_are_read() -> None:
@@ -117,5 +129,5 @@ def test_of_a_large_family_only_the_buckets_of_the_series_are_read() -> None:
     bench = Bench(unique)
     ours = bench.document(unique)
     other = {**decode(ours), "meta": "another", "data": "not to be read", "padding": "x" * LARGEST_FAMILY_BYTES}
-    assert is_written_elsewhere([encode(other), ours], bench.batch) is True
-    assert is_written_elsewhere([encode(other)], bench.batch) is False
+    assert is_written_elsewhere([encode(other), ours], bench.batch, is_alone=True) is True
+    assert is_written_elsewhere([encode(other)], bench.batch, is_alone=True) is False
