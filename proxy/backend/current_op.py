@@ -161,6 +161,15 @@ class CurrentOperations:
             return False
         return True
 
+    async def meets_fences(self) -> bool:
+        """Whether others have set up fences that this process has not known of; raises ``CommandError``."""
+        try:
+            return self._fences is not None and await self._fences.meets_others()
+        except CommandError as error:
+            if error.code != UNAUTHORIZED:
+                raise
+            return False
+
     async def executes(self, sessions: Sequence[bytes]) -> bool:
         """Whether the backend executes a command of one of these sessions, raw; raises ``CommandError``."""
         ids = [each for session in sessions if (each := _id_of(session)) is not None]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict, deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from itertools import islice
 from typing import Any, Final
 
@@ -74,11 +74,33 @@ class Fences:
             await self._set_up(process)
             process.done = met
 
+    async def meets_others(self) -> bool:
+        """Whether a write of this process would meet fences of which it has not known; raises ``CommandError``."""
+        numbers = self._pool.family.numbers
+        if numbers is None:
+            return False
+        number, known = numbers.take(), -1
+
+        async def send(place: Namespace) -> None:
+            nonlocal known
+            known = await self._send(place, number.session, number.number)
+
+        try:
+            await self._anywhere(send)
+        finally:
+            numbers.free(number, is_answered=known >= 0)
+        numbers.learn(known)
+        return known > 0
+
     async def _set_up(self, process: _Process) -> None:
+        await self._anywhere(lambda place: self._in(place, process))
+
+    async def _anywhere(self, work: Callable[[Namespace], Awaitable[None]]) -> None:
+        """In the first place where the account may do this; raises ``CommandError``."""
         refusal: CommandError | None = None
         for place in islice(self._places(), MOST_PLACES):
             try:
-                await self._in(place, process)
+                await work(place)
             except CommandError as error:
                 if error.code != UNAUTHORIZED:
                     raise

@@ -127,11 +127,14 @@ class WriteNumbers:
         """Whether the backend has not executed the write with this number because of a fence, which is noted."""
         if not isinstance(outcome, Rejected) or outcome.error.code != TRANSACTION_TOO_OLD:
             return False
-        known = known_number(outcome.error.message, number.number)
+        self.learn(known_number(outcome.error.message, number.number))
+        return True
+
+    def learn(self, known: int) -> None:
+        """A server knows this number of a session of this process."""
         if known > self._known:
             self._known = known
             self.on_fence()
-        return True
 
 
 def next_term(number: int) -> int:

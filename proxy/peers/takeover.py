@@ -53,6 +53,10 @@ class Backend(Protocol):
         """What that process has sent until now is not executed later, if this is true; raises ``CommandError``."""
         ...
 
+    def meets_fences(self) -> Awaitable[bool]:
+        """Whether others have set up fences that this process has not known of; raises ``CommandError``."""
+        ...
+
 
 class TakeOver:
     """Takes over from other processes."""
@@ -123,8 +127,13 @@ class TakeOver:
 
     async def _fenced(self, peer: Peer) -> float | None:
         """Set up fences when it is this process's turn; returns the time before that, ``None`` if there are none."""
-        turn_seconds = max(self._turn_seconds, peer.turn_seconds)
-        await asyncio.sleep(max(turn_seconds - self._now_seconds(), 0.0))
+        until_seconds = self._now_seconds() + QUIET_SECONDS
+        while True:
+            turn_seconds = max(self._turn_seconds, peer.turn_seconds)
+            await asyncio.sleep(max(turn_seconds - self._now_seconds(), 0.0))
+            # Who waits for its turn sends nothing, so it does not notice that somebody else has begun one.
+            if not await self._backend.meets_fences() or self._now_seconds() >= until_seconds:
+                break
         begun_seconds = self._now_seconds()
         if not await self._backend.fence(peer.name):
             return None

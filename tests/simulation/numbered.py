@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 from catalog.bson.codec import decode, encode
@@ -12,7 +13,7 @@ from catalog.errors import CommandError
 from catalog.namespaces import Namespace
 from proxy.backend.fences import Fences
 from proxy.backend.service_connection import LostAfterSending, NotSent
-from proxy.backend.write_numbers import SESSIONS, TERM
+from proxy.backend.write_numbers import SESSIONS, TERM, WriteNumbers
 
 if TYPE_CHECKING:
     from tests.simulation.server import Server
@@ -63,7 +64,8 @@ class Sessions:
 class _FenceLine:
     """``proxy.backend.service.ServicePool`` of one process, as far as ``Fences`` needs it."""
 
-    def __init__(self, server: Server, sender: object) -> None:
+    def __init__(self, server: Server, sender: object, numbers: WriteNumbers | None) -> None:
+        self.family = SimpleNamespace(numbers=numbers)
         self._server = server
         self._sender = sender
 
@@ -99,6 +101,6 @@ class _FenceLine:
         return reply
 
 
-def fences_of(server: Server, sender: object) -> Fences:
-    """The fences that one process sets up."""
-    return Fences(_FenceLine(server, sender), SECRET, lambda: [COLLECTION])  # type: ignore[arg-type]
+def fences_of(server: Server, sender: object, numbers: WriteNumbers | None) -> Fences:
+    """The fences that one process sets up, and meets."""
+    return Fences(_FenceLine(server, sender, numbers), SECRET, lambda: [COLLECTION])  # type: ignore[arg-type]

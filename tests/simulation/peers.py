@@ -270,7 +270,7 @@ class Node:
         self.readers = ReaderRegister(lambda _: False, elsewhere=self.elsewhere)
         self.held_here = HeldHere(self.readers, self.holding, self.numbers, self.members.ended, now_seconds, self.spawn)
         self.write_numbers = WriteNumbers(SECRET, self.name) if numbered else None
-        self._fences = fences_of(network.server, self) if numbered else None
+        self._fences = fences_of(network.server, self, self.write_numbers) if numbered else None
         if self.write_numbers is not None:
             self.write_numbers.on_fence = self.members.given_up
         network.nodes[self.name] = self
@@ -339,6 +339,9 @@ class Node:
             return False
         await self._fences.set_up(name)
         return True
+
+    async def meets_fences(self) -> bool:
+        return self._fences is not None and await self._fences.meets_others()
 
     async def executes(self, sessions: Sequence[bytes]) -> bool:
         """Nothing is relayed here."""

@@ -318,7 +318,7 @@ async def test_proxies_of_an_account_are_seen_without_a_privilege() -> None:
 
 
 class FencesDouble:
-    """Cannot set any up, for this reason."""
+    """Cannot set any up, or meets none, for this reason."""
 
     def __init__(self, reason: CommandError | None) -> None:
         self._reason = reason
@@ -326,6 +326,10 @@ class FencesDouble:
     async def set_up(self, name: str) -> None:
         if self._reason is not None:
             raise self._reason
+
+    async def meets_others(self) -> bool:
+        await self.set_up("")
+        return True
 
 
 async def test_w102_whether_what_another_process_has_sent_is_kept_out() -> None:
@@ -339,6 +343,11 @@ async def test_w102_whether_what_another_process_has_sent_is_kept_out() -> None:
     assert not await over(FencesDouble(CommandError(UNAUTHORIZED, "no"))).fence("tsproxy two")
     with pytest.raises(CommandError):
         await over(FencesDouble(CommandError(50, "too slow"))).fence("tsproxy two")
+    assert await over(FencesDouble(None)).meets_fences()
+    assert not await over(None).meets_fences()
+    assert not await over(FencesDouble(CommandError(UNAUTHORIZED, "no"))).meets_fences()
+    with pytest.raises(CommandError):
+        await over(FencesDouble(CommandError(50, "too slow"))).meets_fences()
 
 
 async def _nowhere(timeout_seconds: float) -> tuple[str, int]:

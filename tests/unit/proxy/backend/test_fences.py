@@ -14,7 +14,7 @@ from catalog.errors import UNAUTHORIZED, CommandError
 from catalog.namespaces import Namespace
 from catalog.ports import Rejected
 from proxy.backend.fences import MOST_PLACES, MOST_PROCESSES, Fences
-from proxy.backend.service import ServicePool
+from proxy.backend.service import PoolFamily, ServicePool
 from proxy.backend.write_numbers import SESSIONS, WriteNumber, WriteNumbers
 from tests.support.mongod import MongodProcess
 from tests.support.ports import LOOPBACK
@@ -115,10 +115,27 @@ async def test_fences_that_several_set_up_at_once_hold(pool: ServicePool, db_nam
     assert {(await process.deliver(each))["code"] for each in late} == {TRANSACTION_TOO_OLD}
 
 
+async def test_a_process_that_writes_nothing_can_tell_whether_it_would_meet_fences(
+    pool: ServicePool, db_name: str, name: str
+) -> None:
+    own = Process(pool, name, db_name)
+    pool.family.numbers = own.numbers
+    made, other = fences(pool, db_name), fences(pool, db_name)
+    assert not await made.meets_others()
+    await other.set_up(f"{name} b")
+    assert not await made.meets_others(), "they are another's"
+    await other.set_up(name)
+    assert await made.meets_others()
+    assert own.fenced == 1
+    assert not await made.meets_others()
+    assert [await own.write(place) for place in range(SESSIONS + 1)] == [True] * (SESSIONS + 1)
+
+
 class PoolDouble:
     """Refuses deletes from some collections."""
 
     def __init__(self, refused: Sequence[str] = (), code: int = UNAUTHORIZED) -> None:
+        self.family = PoolFamily()
         self.sent: list[dict[str, Any]] = []
         self._refused = refused
         self._code = code
@@ -129,6 +146,14 @@ class PoolDouble:
         if self.sent[-1]["delete"] in self._refused:
             return bson.encode({"ok": 0.0, "code": self._code, "errmsg": "no"})
         return bson.encode({"n": 0, "ok": 1.0})
+
+
+class PoolDoubleWithNumbers(PoolDouble):
+    """Of a replica set."""
+
+    def __init__(self, refused: Sequence[str] = (), code: int = UNAUTHORIZED) -> None:
+        super().__init__(refused, code)
+        self.family.numbers = WriteNumbers(SECRET, "tsproxy a")
 
 
 def over(double: PoolDouble, *places: str) -> Fences:
@@ -167,6 +192,14 @@ async def test_where_no_collection_is_known_nothing_was_written() -> None:
     double = PoolDouble()
     await over(double).set_up("tsproxy a")
     assert double.sent == []
+
+
+async def test_without_numbers_or_a_place_nothing_is_met() -> None:
+    for double, places in ((PoolDouble(), ["a"]), (PoolDoubleWithNumbers(), [])):
+        assert not await over(double, *places).meets_others()
+        assert double.sent == []
+    with pytest.raises(CommandError):
+        await over(PoolDoubleWithNumbers(["a"], code=50), "a").meets_others()
 
 
 async def test_many_processes_are_not_remembered_for_ever() -> None:

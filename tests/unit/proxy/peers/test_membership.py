@@ -107,6 +107,9 @@ class Bench:
         self.fenced.append(name)
         return self.has_fences
 
+    async def meets_fences(self) -> bool:
+        return False
+
     async def executes(self, sessions: Sequence[bytes]) -> bool:
         return self.executed.pop()
 

@@ -28,6 +28,7 @@ class Bench:
         self.fences: list[tuple[str, float]] = []
         self.meanwhile: Callable[[], None] = lambda: None
         """What happens while fences are set up."""
+        self.met: list[bool] = []
         self.looks = 0
         self.shown = Activity(is_connected=True)
         self.take_over = TakeOver("tsproxy one", self, self.now_seconds, lambda: 0.0)
@@ -43,6 +44,12 @@ class Bench:
         self.fences.append((name, self.now_seconds()))
         self.meanwhile()
         return self.has_fences
+
+    async def meets_fences(self) -> bool:
+        if self.met and self.met.pop(0):
+            self.take_over.refused()
+            return True
+        return False
 
     async def activity(self, name: str) -> Activity:
         self.looks += 1
@@ -88,6 +95,23 @@ async def test_after_a_refused_write_they_are_set_up_again_in_turn() -> None:
     assert await bench.number_after(two) == 2
     assert bench.fences[-1][1] - since_seconds >= TURN_SECONDS
     assert await bench.number_after(two) == 2
+
+
+async def test_who_waits_for_its_turn_notices_that_another_process_has_begun_one() -> None:
+    bench, two = Bench(), Peer("tsproxy two")
+    bench.met = [True, True, False]
+    since_seconds = bench.now_seconds()
+    assert await bench.number_after(two) == 1
+    assert bench.fences[0][1] - since_seconds >= 2 * TURN_SECONDS
+    assert await bench.number_after(two) == 1
+
+
+async def test_nobody_waits_for_a_turn_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(under_test, "QUIET_SECONDS", 2.5 * TURN_SECONDS)
+    bench = Bench()
+    bench.met = [True] * 100
+    assert await bench.number_after(Peer("tsproxy two")) == 1
+    assert bench.met
 
 
 async def test_each_answer_and_each_lost_link_makes_new_ones_necessary_but_not_without_pauses() -> None:
