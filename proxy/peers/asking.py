@@ -76,8 +76,11 @@ class Peers(Protocol):
         """Whether some of them have gone in the time in which drivers retry."""
         ...
 
-    def answered(self, name: str) -> None:
-        """The process with this name was told something, and may execute statements that it has asked about."""
+    def answered(self, name: str) -> bool:
+        """The process with this name was told something, and may execute statements that it has asked about.
+
+        Whether it can be asked, too.
+        """
         ...
 
     async def quiet(self, names: Sequence[str]) -> bool:
@@ -295,10 +298,10 @@ class Asking:
     def answer(self, name: str, questions: Sequence[Question]) -> list[Answer]:
         """What this process knows; sessions that it tells of belong to the asking process, which has this name."""
         self.numbers.answered += len(questions)
-        self._company.answered(name)
-        return [self._answer(name, client, number) for client, number in questions]
+        can_ask = self._company.answered(name)
+        return [self._answer(name, client, number, can_ask=can_ask) for client, number in questions]
 
-    def _answer(self, name: str, client: SessionKey, number: int) -> Answer:
+    def _answer(self, name: str, client: SessionKey, number: int, *, can_ask: bool) -> Answer:
         pending = self._pending.get(client)
         if pending is not None:
             if pending.number > number:
@@ -307,10 +310,15 @@ class Asking:
                 return BUSY
             pending.is_yielded = True
         known = self._log.latest(client)
+        if known is not None and known.number > number:
+            return NEWER
+        is_overtaken = pending is not None and pending.number < number
+        if (known is None or known.number < number) and number >= 0 and (is_overtaken or not can_ask):
+            # An older number would get the session back otherwise, without hearing of this one.
+            self._log.transaction(client, number).give_away()
+            return UNKNOWN
         if known is None:
             return UNKNOWN
-        if known.number > number:
-            return NEWER
         if known.number == number and known.is_under_way:
             if pending is None or name > self._company.own_name or not pending.is_in_vain(name):
                 return BUSY

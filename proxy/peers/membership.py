@@ -190,9 +190,11 @@ class Membership:
         # Without the privilege, nothing is known of other processes either.
         return bool(self.why_blind) or await until_over(lambda: self._others.executes(sessions), self._now_seconds)
 
-    def answered(self, name: str) -> None:
-        if (peer := self.peers.get(name)) is not None:
-            peer.answered_seconds = self._now_seconds()
+    def answered(self, name: str) -> bool:
+        if (peer := self.peers.get(name)) is None:
+            return False
+        peer.answered_seconds = self._now_seconds()
+        return peer.is_linked
 
     async def ended(self, name: str) -> bool:
         """As ``quiet``, for a process that has stopped on its own what it is waited for."""
@@ -281,9 +283,7 @@ class Membership:
 
     async def look(self) -> None:
         """Ask the backend who is there."""
-        times = self._times
-        times.looks_begun += 1
-        number = times.looks_begun
+        self._times.looks_begun = number = self._times.looks_begun + 1
         try:
             found = {each.name: each for each in await self._others.proxies()}
         except CommandError as error:
@@ -292,7 +292,7 @@ class Membership:
             self.why_blind = error.message
             return
         self.why_blind = ""
-        times.looked = number
+        self._times.looked = number
         for name, proxy in found.items():
             peer = self._peer(name)
             if not peer.hosts:

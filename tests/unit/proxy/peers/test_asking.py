@@ -31,7 +31,6 @@ class Process:
         self.are_lately_gone = False
         self.is_doubtful = False
         self.waited_for: list[str] = []
-        self.told: list[str] = []
         self.are_quiet = self.are_over = True
         self.reported: list[BaseException] = []
         self.tasks: set[asyncio.Task[None]] = set()
@@ -56,8 +55,8 @@ class Process:
     def members(self) -> Sequence[Way]:
         return self.others
 
-    def answered(self, name: str) -> None:
-        self.told.append(name)
+    def answered(self, name: str) -> bool:
+        return not any(way.is_cut for way in self.others if way.name == name)
 
     async def quiet(self, names: Sequence[str]) -> bool:
         self.waited_for += names
@@ -253,6 +252,34 @@ async def test_answers_about_an_older_number_do_not_make_a_session_belong_to_two
     error = two.went_on[0][1]
     assert error is not None
     assert error.code == TRANSACTION_TOO_OLD
+
+
+async def test_a_number_that_others_were_asked_about_meanwhile_is_too_old() -> None:
+    """Its session belongs to the other process, which cannot be asked, and can ask itself."""
+    one, two = processes()
+    two.others[0].is_cut = True
+    two.are_quiet = False
+    two.ask(1)
+    await eventually(lambda: two.waited_for)
+    assert await one.asked(2) is None
+    two.are_quiet = True
+    await eventually(lambda: two.went_on)
+    error = two.went_on[0][1]
+    assert error is not None
+    assert error.code == TRANSACTION_TOO_OLD
+    assert two.asking.concerns(CLIENT, 2)
+
+
+async def test_a_number_that_comes_after_the_question_about_the_next_one_is_too_old() -> None:
+    one, two = processes()
+    two.others[0].is_cut = True
+    assert await one.asked(2) is None
+    error = await two.asked(1)
+    assert error is not None
+    assert error.code == TRANSACTION_TOO_OLD
+    assert two.asking.concerns(CLIENT, 2)
+    assert await two.asked(2) is None
+    assert two.log.transaction(CLIENT, 2).is_sought
 
 
 async def test_a_statement_of_an_older_number_does_not_hide_that_a_newer_one_is_asked_about() -> None:
