@@ -203,7 +203,7 @@ class Membership:
     async def _quiet(self, name: str) -> bool:
         peer = self.peers.get(name) or Peer(name)
         lapsed_seconds = min(peer.lost_seconds, self._now_seconds()) + SESSION_LEASE_SECONDS
-        quiet = await self._take_over.from_(peer, lapsed_seconds)
+        quiet = await self._take_over.quiet(peer, lapsed_seconds)
         if quiet is Quiet.ABSENT and not peer.is_linked and peer.inbound is None:
             self._gone(peer)
         return quiet is not Quiet.NOT_YET

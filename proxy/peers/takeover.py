@@ -6,9 +6,9 @@ the backend executes is waited for (``proxy.peers.quietness``), and what arrives
 
 Two processes that both reach the backend, and cannot ask one another, take over from one another. If both looked up the
 same statement, and then both executed it, it would be stored twice. So a process looks nothing up, once its own writes
-were refused, before it has set up fences anew: it may write that has set up the latest ones, and what the other one has
-looked up no longer counts. The refused process waits for a *turn* before it sets up its own, so that the other one gets
-done what it has begun.
+were refused, before it has set up fences anew. Whoever has set up the latest ones may write, and what the other one has
+looked up no longer counts. The refused process waits for its *turn* before it sets up its own, so that the other one
+gets something done.
 
 A process that cannot ask another one may still be asked by it. Each answer lets the other one execute a statement, so
 fences that are older than the latest answer do not count either.
@@ -96,10 +96,11 @@ class TakeOver:
         least, most = TURN_SECONDS
         return since_seconds + least + (most - least) * self._chance()
 
-    async def from_(self, peer: Peer, lapsed_seconds: float) -> Quiet:
-        """Wait, within a bound, until nothing more is executed of what another process has sent without asking.
+    async def quiet(self, peer: Peer, lapsed_seconds: float) -> Quiet:
+        """Wait, within a bound, until nothing more is executed of what another process has sent.
 
-        From ``lapsed_seconds`` on, it has to ask about every session, or to take over itself.
+        What it executes once it has asked this process, or taken over itself, does not count: from ``lapsed_seconds``
+        on, it has to do so for every session.
         """
         try:
             async with asyncio.timeout(QUIET_SECONDS):
@@ -111,7 +112,7 @@ class TakeOver:
                 return Quiet.QUIET
             begun_seconds = await self._fenced(peer)
             if begun_seconds is not None:
-                found = await self._quiet(peer, lapsed_seconds, is_fenced=True)
+                found = await self._over(peer, lapsed_seconds, is_fenced=True)
                 if found is Quiet.QUIET:
                     peer.taken_over_seconds = begun_seconds
                 return found
@@ -119,7 +120,7 @@ class TakeOver:
             return Quiet.NOT_YET
         finally:
             peer.turn.release()
-        return await self._quiet(peer, lapsed_seconds, is_fenced=False)
+        return await self._over(peer, lapsed_seconds, is_fenced=False)
 
     def _holds(self, peer: Peer) -> bool:
         """Whether all that the process has executed since is refused, or was sent before and is over."""
@@ -140,7 +141,7 @@ class TakeOver:
         peer.turn_seconds = self._next_turn(begun_seconds)
         return begun_seconds
 
-    async def _quiet(self, peer: Peer, lapsed_seconds: float, *, is_fenced: bool) -> Quiet:
+    async def _over(self, peer: Peer, lapsed_seconds: float, *, is_fenced: bool) -> Quiet:
         knows_seconds = lapsed_seconds + (PARTING_SECONDS if peer.name < self._own_name else 0.0)
         return await until_quiet(
             self._backend.activity, peer.name, knows_seconds, self._now_seconds, is_fenced=is_fenced

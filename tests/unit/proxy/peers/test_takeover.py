@@ -56,12 +56,12 @@ class Bench:
         await asyncio.sleep(0.001)
         return self.shown
 
-    async def from_(self, *peers: Peer) -> list[Quiet]:
-        return list(await asyncio.gather(*(self.take_over.from_(peer, 0.0) for peer in peers)))
+    async def quiet(self, *peers: Peer) -> list[Quiet]:
+        return list(await asyncio.gather(*(self.take_over.quiet(peer, 0.0) for peer in peers)))
 
     async def number_after(self, peer: Peer) -> int:
         """How many fences there are after another take-over."""
-        assert await self.from_(peer) == [Quiet.QUIET]
+        assert await self.quiet(peer) == [Quiet.QUIET]
         return len(self.fences)
 
 
@@ -77,7 +77,7 @@ def pauses(bench: Bench) -> list[float]:
 
 async def test_fences_are_set_up_once_and_hold_while_nothing_happens() -> None:
     bench, two, three = Bench(), Peer("tsproxy two"), Peer("tsproxy three")
-    assert await bench.from_(two, two, three, two) == [Quiet.QUIET] * 4
+    assert await bench.quiet(two, two, three, two) == [Quiet.QUIET] * 4
     assert [name for name, _ in bench.fences] == ["tsproxy two", "tsproxy three"]
     assert await bench.number_after(two) == 2
     assert bench.looks == 2 * QUIET_LOOKS_BEHIND_FENCES
@@ -141,31 +141,31 @@ async def test_what_is_executed_is_waited_for_behind_fences(monkeypatch: pytest.
     monkeypatch.setattr("proxy.peers.quietness.QUIET_SECONDS", 0.1)
     bench, two = Bench(), Peer("tsproxy two")
     bench.shown = Activity(True, frozenset({"1"}))
-    assert await bench.from_(two) == [Quiet.NOT_YET]
+    assert await bench.quiet(two) == [Quiet.NOT_YET]
     bench.shown = Activity(is_connected=False)
-    assert await bench.from_(two) == [Quiet.ABSENT]
+    assert await bench.quiet(two) == [Quiet.ABSENT]
     bench.shown = Activity(is_connected=True)
-    assert await bench.from_(two) == [Quiet.QUIET]
+    assert await bench.quiet(two) == [Quiet.QUIET]
     assert len(bench.fences) == 3, "only the last ones are known to hold"
 
 
 async def test_fences_that_fail_take_nothing_over() -> None:
     bench, two = Bench(), Peer("tsproxy two")
     bench.error = CommandError(50, "too slow")
-    assert await bench.from_(two) == [Quiet.NOT_YET]
+    assert await bench.quiet(two) == [Quiet.NOT_YET]
     bench.error = None
-    assert await bench.from_(two) == [Quiet.QUIET]
+    assert await bench.quiet(two) == [Quiet.QUIET]
 
 
 async def test_nobody_waits_for_a_take_over_that_does_not_end(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(under_test, "QUIET_SECONDS", 0.05)
     bench, two = Bench(), Peer("tsproxy two")
     async with two.turn:
-        assert await bench.from_(two, two) == [Quiet.NOT_YET] * 2
+        assert await bench.quiet(two, two) == [Quiet.NOT_YET] * 2
 
 
 async def test_without_fences_each_take_over_looks_for_itself() -> None:
     bench, two = Bench(has_fences=False), Peer("tsproxy two")
-    assert await bench.from_(two) == [Quiet.QUIET]
-    assert await bench.from_(two) == [Quiet.QUIET]
+    assert await bench.quiet(two) == [Quiet.QUIET]
+    assert await bench.quiet(two) == [Quiet.QUIET]
     assert bench.looks == 2 * QUIET_LOOKS
