@@ -43,7 +43,7 @@ def test_what_another_proxy_has_executed_meanwhile(
         executed_meanwhile(pair, is_silent=is_silent)
 
 
-@pytest.mark.parametrize("way", ["in parts", "native"])
+@pytest.mark.parametrize("way", ["in parts"])
 def test_what_the_network_delivers_late(backend: MongodProcess, tmp_path: Path, database: str, way: str) -> None:
     """After another proxy has executed it: the backend refuses it."""
     with Isolation(backend, tmp_path, database, WAYS[way]) as pair:
@@ -59,13 +59,13 @@ def test_what_nobody_else_has_executed(
         executed_by_nobody_else(pair, is_silent=is_silent)
 
 
-@pytest.mark.parametrize("way", ["in place", "native"])
+@pytest.mark.parametrize("way", ["native"])
 def test_what_was_executed_during_a_standstill(backend: MongodProcess, tmp_path: Path, database: str, way: str) -> None:
     with Isolation(backend, tmp_path, database, WAYS[way]) as pair:
         executed_during_a_standstill(pair)
 
 
-@pytest.mark.parametrize(("way", "is_one_way"), [("in parts", True), ("native", False)])
+@pytest.mark.parametrize(("way", "is_one_way"), [("in parts", True)])
 def test_proxies_that_lose_one_another_under_load(
     backend: MongodProcess, tmp_path: Path, database: str, way: str, is_one_way: bool
 ) -> None:
