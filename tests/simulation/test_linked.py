@@ -20,7 +20,7 @@ from tests.simulation.world import Plan, World
 SEEDS = 2
 SEEDS_WITH_READERS = 2
 """These take longer."""
-SEEDS_OF_GATHERING = 6
+SEEDS_OF_GATHERING = 4
 """By seed, none to some tens of buckets are absorbed."""
 SEEDS_OF_WAITS = 4
 SEEDS_ONE_WAY = 3
@@ -80,7 +80,7 @@ def test_readers_of_any_proxy_see_every_row_once(scale: float) -> None:
 def test_buckets_of_several_proxies_become_one(scale: float) -> None:
     """While some writers go on, links are cut, processes are killed, and readers count every row."""
     absorbed = scans = 0
-    for seed in range(FIRST_SEED, FIRST_SEED + (1 if ONE_SEED else max(6, int(SEEDS_OF_GATHERING * scale)))):
+    for seed in range(FIRST_SEED, FIRST_SEED + (1 if ONE_SEED else max(4, int(SEEDS_OF_GATHERING * scale)))):
         faults = Faults(stall=0, late=0) if seed % 3 else Faults.none()
         drawn = replace(plan(seed), in_parts=True, readers=1, faults=faults, max_count=300)
         drawn = replace(drawn, cuts=seed % 4 == 2, restarts=seed % 4 == 3, restart_pauses_seconds=(5, 20, 60))
