@@ -236,7 +236,7 @@ class CommitOutcomes:
                     self.give_up(commit.of([write]), CommandError(1, _REWRITTEN))
                 elif written is None:
                     # What others have executed of it will tell no more later.
-                    self._catalog.lose(batch, _unknown(CommandError(NETWORK_TIMEOUT, _REWRITTEN)))
+                    self._catalog.lose(batch, outcome_unknown(CommandError(NETWORK_TIMEOUT, _REWRITTEN)))
                 elif written:
                     self._catalog.finish([batch], acknowledgement)
                 elif (refusal := refusals.get(batch)) is None:
@@ -298,7 +298,7 @@ class CommitOutcomes:
 
     def give_up(self, commit: Commit, error: CommandError) -> None:
         """The outcome is unknown at the deadline: writers get an error, and the bucket is forgotten (W127)."""
-        unknown = _unknown(error)
+        unknown = outcome_unknown(error)
         for write in commit.writes:
             batch = write.batch
             if batch.state is not BatchState.PREPARED or batch in self.doubts:
@@ -340,5 +340,6 @@ class CommitOutcomes:
                 writer.expire(now_seconds, doubt.error)
 
 
-def _unknown(error: CommandError) -> BackendUnavailable:
+def outcome_unknown(error: CommandError) -> BackendUnavailable:
+    """What writers are told when an outcome is unknown for this reason."""
     return BackendUnavailable(f"the outcome of this write is unknown: {error.message}", code=error.code)

@@ -24,6 +24,7 @@ from functools import partial
 from typing import Any, Final, Protocol
 
 from catalog.buckets.write_batch import CombineKey, DoubtfulWriter, Writer
+from catalog.commit.commit_outcome import outcome_unknown
 from catalog.commit.commit_tasks import CommitTasks
 from catalog.commit.committer import CommitterMetrics, CommitterOptions
 from catalog.commit.precedence import Precedence
@@ -289,7 +290,7 @@ class Coalescer:
         acknowledgement, errors = outcome.acknowledgement, outcome.errors
         if outcome.matched + len(errors) != len(entries):
             self._report(AssertionError(f"{outcome.matched} of {len(entries)} documents and {len(errors)} errors"))
-            unknown = _unknown(CommandError(1, "the backend's reply does not fit the command"))
+            unknown = outcome_unknown(CommandError(1, "the backend's reply does not fit the command"))
             for entry in entries:
                 entry.writer.settle((entry.number,), unknown, None)
             return
@@ -306,7 +307,7 @@ class Coalescer:
 
     def _doubt(self, command: CoalescedCommand, error: CommandError) -> None:
         """The outcome is unknown at the deadline."""
-        unknown = _unknown(error)
+        unknown = outcome_unknown(error)
         doubtful = command.doubt(unknown, self._clock.monotonic_seconds())
         size_bytes = sum(len(entry.document) for entry in command.entries)
         may_be_sent = command.number is not None and not command.is_barred
@@ -355,7 +356,3 @@ class Coalescer:
 def _is_of_the_document(error: CommandError) -> bool:
     """Whether a server has refused a document before it looked for a bucket (W96)."""
     return error.code == _BAD_VALUE and error.message.endswith(_NO_TIME)
-
-
-def _unknown(error: CommandError) -> BackendUnavailable:
-    return BackendUnavailable(f"the outcome of this write is unknown: {error.message}", code=error.code)
