@@ -32,6 +32,7 @@ HOT_MODULES = (
     "catalog/commit/round.py",
     "catalog/commit/sending.py",
     "catalog/commit/statements.py",
+    "catalog/commit/tenure.py",
     "catalog/growth/back_off.py",
     "catalog/growth/backlog.py",
     "catalog/growth/growth.py",

@@ -16,7 +16,8 @@ from typing import Protocol, TypeAlias, TypeVar
 
 from catalog.buckets.write_batch import Writer
 from catalog.commit.restart_dedup import Found, RestartDedup
-from catalog.commit.statements import NETWORK_TIMEOUT, SessionKey, Statement, Transaction
+from catalog.commit.statements import NETWORK_TIMEOUT, Statement, Transaction
+from catalog.commit.tenure import SessionKey
 from catalog.errors import BackendUnavailable, CommandError, Fenced
 from catalog.kernel import Measurement
 from catalog.namespaces import VirtualCollection

@@ -20,13 +20,11 @@ from __future__ import annotations
 import math
 from collections import OrderedDict
 from collections.abc import Sequence
-from enum import Enum
-from typing import TypeAlias
 
 from catalog.buckets.write_batch import DoubtfulWriter, Writer
 from catalog.commit.number_set import NumberSet
+from catalog.commit.tenure import Search, SessionKey, Tenure
 from catalog.errors import INVALID_OPTIONS, CommandError
-from catalog.identity import Identity
 from catalog.ports import Acknowledgement
 
 TRANSACTION_TOO_OLD = 225
@@ -38,9 +36,6 @@ SESSION_BYTES = 1200
 """Size of a session's record: its id and users, and the acknowledgement of an unmet write concern."""
 RUN_BYTES = 96
 """Size of one run of statement ids; there are many only if statements between them failed."""
-
-SessionKey: TypeAlias = tuple[bytes, Identity]
-"""A raw ``lsid`` and its users: equal ids of different users are different sessions."""
 
 
 class Statement:
@@ -130,30 +125,6 @@ class Statement:
     def lose(self, error: CommandError) -> None:
         self.transaction.remember(self.transaction.lost, self.number)
         self.settle((), error, None)
-
-
-class Search(Enum):
-    """Whether the statements of a transaction are looked up in the stored buckets."""
-
-    NONE = 0
-    SOUGHT = 1
-    FOUND = 2
-    """They are, and rows were found for some, which do not count for another statement."""
-
-
-class Tenure:
-    """Since when a session belongs to this process.
-
-    ``generation``: that of the log when the session came to this process, -1 if it was given away. ``taken_seconds``:
-    when that was, if others were asked.
-    """
-
-    __slots__ = ("generation", "session", "taken_seconds")
-
-    def __init__(self, session: SessionKey, generation: int) -> None:
-        self.session = session
-        self.generation = generation
-        self.taken_seconds = -math.inf
 
 
 class Transaction:
@@ -251,7 +222,12 @@ class Transaction:
     @property
     def is_sought(self) -> bool:
         """Whether its statements may be stored without being recorded, so that they are looked up."""
-        return self.search is not Search.NONE
+        return self.search is Search.SOUGHT or self.search is Search.FOUND
+
+    @property
+    def may_be_relayed(self) -> bool:
+        """Whether its statements need not be looked up before they are relayed."""
+        return self.search is Search.NONE
 
     def is_forgotten(self) -> bool:
         """Whether a newer transaction of its session has begun, or the session was removed."""
@@ -280,16 +256,22 @@ class Transaction:
         """Another process has asked for the session; nothing of it is in progress here."""
         self.tenure.generation = -1
 
-    def take(self, now_seconds: float, *, sought: bool) -> None:
-        """All other processes were asked: it belongs to this one. ``sought``: some of them could not be.
+    def take(self, now_seconds: float, search: Search, sent_seconds: float = -math.inf) -> None:
+        """All other processes were asked: it belongs to this one. ``search``: some of them could not be.
 
         What is being staged at the moment knows nothing of the answers, so it is contested as before.
+        ``sent_seconds``: see ``Tenure``.
         """
+        tenure = self.tenure
         if not self.commands:
-            self.tenure.generation = self._log.generation
-            self.tenure.taken_seconds = now_seconds
-        if sought and not self.is_sought:
-            self.search = Search.SOUGHT
+            tenure.generation = self._log.generation
+            tenure.taken_seconds = now_seconds
+        tenure.sent_seconds = max(tenure.sent_seconds, sent_seconds)
+        self._search(search)
+
+    def _search(self, search: Search) -> None:
+        if search.value > self.search.value:
+            self.search = search
 
     def learn(
         self, written: Sequence[tuple[int, int]], lost: Sequence[tuple[int, int]], *, is_native: bool, is_sought: bool
@@ -299,8 +281,8 @@ class Transaction:
             for start, end in runs:
                 self._remember_run(numbers, start, end)
         self.is_native = self.is_native or is_native
-        if is_sought and not self.is_sought:
-            self.search = Search.SOUGHT
+        if is_sought:
+            self._search(Search.SOUGHT)
 
     @property
     def size_bytes(self) -> int:
@@ -343,6 +325,8 @@ class StatementLog:
                 )
             self._remove(known)
         transaction = self._sessions[session] = Transaction(self, session, number, follows_another=known is not None)
+        if known is not None:
+            transaction.tenure.follow(known.tenure)
         self.size_bytes += transaction.size_bytes
         while self.size_bytes > self._limit_bytes and len(self._sessions) > 1:
             self._remove(self._sessions.popitem(last=False)[1])
@@ -352,6 +336,14 @@ class StatementLog:
         """Whether the session belongs to this process; also true for a number that is older than its latest."""
         known = self._sessions.get(session)
         return known is not None and (known.tenure.generation == self.generation or known.number > number)
+
+    def begun_seconds(self, session: SessionKey, number: int) -> float:
+        """See ``Tenure``: a client uses a number when it is done with those before."""
+        known = self._sessions.get(session)
+        if known is None or known.number > number:
+            return -math.inf
+        tenure = known.tenure
+        return tenure.begun_seconds if known.number == number else max(tenure.begun_seconds, tenure.sent_seconds)
 
     def begin_generation(self) -> None:
         """No session belongs to this process any more."""

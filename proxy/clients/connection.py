@@ -11,6 +11,7 @@ server, up to the first command that wants one (``proxy.clients.left_client``).
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Callable
 from time import perf_counter
 from typing import Final, Protocol, cast
@@ -202,6 +203,9 @@ class ClientConnection(asyncio.Protocol):
         self._busy = False
         self._current = None
         self.active_at_seconds = self._host.now_seconds()
+        if self._reader.buffered_bytes and self.session is not None:
+            # What was sent before the answer.
+            self.session.answered_seconds = -math.inf
         if self._pumping or self._writing_paused:
             return
         if self._reading_paused or self._is_draining or self._reader.buffered_bytes:

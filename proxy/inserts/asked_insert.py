@@ -42,8 +42,10 @@ class Staged(InsertPort, Protocol):
         documents: Sequence[bytes],
         session: bytes,
         txn_number: int | None,
+        *,
+        is_asked: bool = False,
     ) -> None:
-        """As ``submit``; others were asked, or will be in the turn of the insert."""
+        """As ``submit``. ``is_asked``: others have just told what they know; if not, they are asked in its turn."""
         ...
 
 
@@ -89,7 +91,7 @@ class AskedInsert:
             ingest.relay_begins(exchange, template, count, size_bytes)
             exchange.end(NotTranslatable(template.collection))
         else:
-            ingest.submit_unasked(exchange, template, documents, session, number)
+            ingest.submit_unasked(exchange, template, documents, session, number, is_asked=True)
 
     def meet(self, number: int) -> None:
         """The session has an open transaction with this number."""

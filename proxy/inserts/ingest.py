@@ -15,7 +15,8 @@ from catalog.buckets.write_batch import CombineKey
 from catalog.catalog import BucketCatalog
 from catalog.commit.committer import Committer
 from catalog.commit.restart_dedup import Found
-from catalog.commit.statements import NETWORK_TIMEOUT, SessionKey, StatementLog, Transaction
+from catalog.commit.statements import NETWORK_TIMEOUT, StatementLog, Transaction
+from catalog.commit.tenure import SessionKey
 from catalog.errors import BackendUnavailable, CommandError
 from catalog.identity import Identity
 from catalog.internal_errors import internal_error
@@ -146,7 +147,7 @@ class InsertHandler:
             self.submit_unasked(exchange, template, documents, session, txn_number)
         else:
             asked = AskedInsert(self, exchange, template, documents, session, txn_number)
-            peers.ask(client, txn_number, asked.go_on)
+            peers.ask(client, txn_number, asked.go_on, exchange.session.answered_seconds)
 
     def submit_unasked(
         self,
@@ -155,12 +156,14 @@ class InsertHandler:
         documents: Sequence[bytes],
         session: bytes,
         txn_number: int | None,
+        *,
+        is_asked: bool = False,
     ) -> None:
-        """As ``submit``; others were asked, or will be in the turn of the insert."""
+        """As ``submit``. ``is_asked``: others have just told what they know; if not, they are asked in its turn."""
         rates = self.native.rates
         if rates is not None and rates.holds(exchange, template, documents, session, txn_number, self._submit):
             return
-        self._submit(exchange, template, documents, session, txn_number)
+        self._submit(exchange, template, documents, session, txn_number, is_asked=is_asked)
 
     def _concerned(self, client: SessionKey, txn_number: int | None) -> PeerStatements | None:
         """The other processes, if they must be asked about this number first."""
@@ -176,9 +179,13 @@ class InsertHandler:
         documents: Sequence[bytes],
         session: bytes,
         txn_number: int | None,
+        *,
+        is_asked: bool = False,
     ) -> None:
-        if len(documents) == 1 and self._submit_one(exchange, template, documents[0], session, txn_number):
-            return
+        if len(documents) == 1:
+            is_staged = self._submit_one(exchange, template, documents[0], session, txn_number, is_asked=is_asked)
+            if is_staged:
+                return
         insert, client = template.command(documents, session, txn_number), exchange.session
         if self.native.coalesces:
             alone = insert.ordered and len(documents) > 1
@@ -190,7 +197,7 @@ class InsertHandler:
                 # It was kept waiting only by a limit of its client.
                 self._relay(exchange, template, insert)
                 return
-        self._take(exchange, template, insert)
+        self._take(exchange, template, insert, is_asked=is_asked)
 
     def _relay(self, exchange: Exchange, template: InsertTemplate, insert: InsertCommand) -> None:
         count, session = len(insert.documents), insert.session
@@ -216,14 +223,23 @@ class InsertHandler:
         sought = SoughtInsert(insert, template.collection, transaction, self._staging.restart_dedup, ended)
         self.slices.start(sought.steps(), self._staging.kick)
 
-    def _take(self, exchange: Exchange, template: InsertTemplate, insert: InsertCommand) -> None:
+    def _take(
+        self, exchange: Exchange, template: InsertTemplate, insert: InsertCommand, *, is_asked: bool = False
+    ) -> None:
         client = exchange.session
         self.native.measure(exchange, template.collection, insert.size_bytes)
         recipient = Recipient(partial(self.replies.reply, exchange), client, exchange.queued, exchange)
-        self.take(insert, template.collection, client.identity, recipient)
+        self.take(insert, template.collection, client.identity, recipient, is_asked=is_asked)
 
     def _submit_one(
-        self, exchange: Exchange, template: InsertTemplate, document: bytes, session: bytes, txn_number: int | None
+        self,
+        exchange: Exchange,
+        template: InsertTemplate,
+        document: bytes,
+        session: bytes,
+        txn_number: int | None,
+        *,
+        is_asked: bool,
     ) -> bool:
         """As ``submit``, for one document without an ``InsertCommand``; false, and no effect, if it needs one."""
         if self._held or self.pending.is_full or len(document) > LARGE_BYTES:
@@ -234,7 +250,7 @@ class InsertHandler:
         transaction: Transaction | None = None
         if txn_number is not None:
             client = (session, identity)
-            if self._concerned(client, txn_number) is not None:
+            if not is_asked and self._concerned(client, txn_number) is not None:
                 return False
             try:
                 transaction = self.statements.transaction(client, txn_number)
@@ -273,13 +289,24 @@ class InsertHandler:
         if self._held:
             self._release()
 
-    def take(self, insert: InsertCommand, collection: VirtualCollection, identity: Identity, reply: Recipient) -> None:
-        """Stage an insert now or, while the limits are exceeded, when its turn comes; ``reply`` is called once."""
+    def take(
+        self,
+        insert: InsertCommand,
+        collection: VirtualCollection,
+        identity: Identity,
+        reply: Recipient,
+        *,
+        is_asked: bool = False,
+    ) -> None:
+        """Stage an insert now or, while the limits are exceeded, when its turn comes; ``reply`` is called once.
+
+        ``is_asked``: see ``submit_unasked``.
+        """
         if self._held or self.pending.is_full:
             held = HeldInsert(insert, collection, identity, reply, self.committer.deadline_seconds())
             self._held.add(held, self._stage_held)
         else:
-            self._stage(insert, collection, identity, reply, self.pending)
+            self._stage(insert, collection, identity, reply, self.pending, is_asked=is_asked)
 
     def _stage(
         self,
@@ -288,6 +315,8 @@ class InsertHandler:
         identity: Identity,
         reply: Recipient,
         pending: Pending,
+        *,
+        is_asked: bool = False,
     ) -> None:
         staged = StagedInsert(pending, insert.size_bytes, len(insert.documents), reply, self._release_if_held)
         insert_reply = InsertReply(insert, staged.settled, staged.stored, reply)
@@ -297,7 +326,7 @@ class InsertHandler:
             self.slices.start(self._stage_all(staging, insert_reply), self._staging.kick)
             return
         client = (insert.session, identity)
-        peers = self._concerned(client, number)
+        peers = None if is_asked else self._concerned(client, number)
         if peers is not None:
             peers.ask(client, number, partial(self._asked, client, number, staging, insert_reply))
         else:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Protocol
 
-from catalog.commit.statements import SessionKey
+from catalog.commit.tenure import SessionKey
 from catalog.namespaces import VirtualCollection
 from proxy.request.exchange import Exchange
 from proxy.request.ports import GoOn
@@ -21,8 +22,11 @@ class PeerStatements(Protocol):
         """Whether the session does not belong to this process, so that others must be asked about this number."""
         ...
 
-    def ask(self, client: SessionKey, number: int, go_on: GoOn) -> None:
-        """Ask the others; then the session belongs to this process, and its record has what they know."""
+    def ask(self, client: SessionKey, number: int, go_on: GoOn, sent_seconds: float = -math.inf) -> None:
+        """Ask the others; then the session belongs to this process, and its record has what they know.
+
+        ``sent_seconds``: the client has sent the message at this time, or later (``Session.answered_seconds``).
+        """
         ...
 
 

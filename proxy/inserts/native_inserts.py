@@ -7,7 +7,8 @@ from enum import Enum, auto
 from typing import Final
 
 from catalog.commit.restart_dedup import RestartDedup
-from catalog.commit.statements import SessionKey, StatementLog, Transaction
+from catalog.commit.statements import StatementLog, Transaction
+from catalog.commit.tenure import SessionKey
 from catalog.identity import Identity
 from catalog.kernel import count_plain_times
 from catalog.namespaces import Namespace, VirtualCollection
@@ -156,7 +157,7 @@ class NativeInserts:
         is_latest = latest is not None and latest.number == txn_number
         if latest is not None and _is_decided(latest, txn_number):
             return Tried.BACKEND if is_latest and latest.is_native else Tried.HERE
-        if latest is not None and is_latest and latest.is_sought:
+        if latest is not None and is_latest and not latest.may_be_relayed:
             return Tried.PERHAPS
         is_needed = self._restart_dedup.is_needed(collection, first_of_session=_is_first(latest, txn_number))
         return Tried.PERHAPS if is_needed else Tried.NOBODY

@@ -66,7 +66,7 @@ class SoughtInsert:
         if not self._measurements:
             self._answered(Found(frozenset()))
             return
-        write_concern, until_now = WriteConcern(insert.write_concern), transaction.is_sought
+        write_concern, until_now = WriteConcern(insert.write_concern), not transaction.may_be_relayed
         self._restart_dedup.ask(collection, self._measurements, write_concern, self._answered, until_now=until_now)
 
     def _answered(self, answer: Found | CommandError) -> None:

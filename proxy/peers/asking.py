@@ -13,19 +13,15 @@ the stored rows (``catalog.commit.restart_dedup``), after what it has sent to th
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any, Final, Protocol
+from typing import Any, Final, Protocol, TypeAlias
 
 from catalog.commit.number_set import NumberSet
-from catalog.commit.statements import (
-    NETWORK_TIMEOUT,
-    TRANSACTION_TOO_OLD,
-    SessionKey,
-    StatementLog,
-    Transaction,
-)
+from catalog.commit.statements import NETWORK_TIMEOUT, TRANSACTION_TOO_OLD, StatementLog, Transaction
+from catalog.commit.tenure import Search, SessionKey
 from catalog.errors import BackendUnavailable, CommandError
 from catalog.internal_errors import internal_error
 from proxy.observe.peer_numbers import PeerNumbers
@@ -83,6 +79,13 @@ class Peers(Protocol):
         """
         ...
 
+    def rules_out(self, names: Sequence[str], begun_seconds: float) -> bool:
+        """Whether none of these processes can have executed a statement that nobody was sent before this time.
+
+        Only writes that fences refuse may rely on it.
+        """
+        ...
+
     async def quiet(self, names: Sequence[str]) -> bool:
         """Wait, within a bound, until what these processes have sent to the backend is over; whether it is."""
         ...
@@ -99,6 +102,8 @@ class _Pending:
     client: SessionKey
     number: int
     deadline_seconds: float
+    sent_seconds: float
+    """Clients have sent the latest copy of it at this time, or later."""
     waiting: list[GoOn] = field(default_factory=list)
     is_yielded: bool = False
     """Whether another process was let pass since it was asked last."""
@@ -109,6 +114,9 @@ class _Pending:
     def is_in_vain(self, name: str) -> bool:
         """Whether the process with this name goes on executing it, however often it is asked."""
         return name in self.busy and self.pause_seconds >= PAUSES_SECONDS[1]
+
+
+_Answered: TypeAlias = tuple[_Pending, list[Answer]]
 
 
 class Asking:
@@ -158,7 +166,7 @@ class Asking:
     def concerns(self, client: SessionKey, number: int) -> bool:
         return self._company.is_uncertain() or not self._log.belongs(client, number)
 
-    def ask(self, client: SessionKey, number: int, go_on: GoOn) -> None:
+    def ask(self, client: SessionKey, number: int, go_on: GoOn, sent_seconds: float = -math.inf) -> None:
         pending = self._pending.get(client)
         if pending is not None and pending.number > number:
             # As ``answer``. Others must go on hearing that the newer one is being asked about.
@@ -168,9 +176,10 @@ class Asking:
             if not is_askable(client):
                 go_on(CommandError(BAD_VALUE, "the session id is too long"))
                 return
-            pending = _Pending(client, number, self._now_seconds() + self._patience_seconds)
+            pending = _Pending(client, number, self._now_seconds() + self._patience_seconds, sent_seconds)
             self._pending[client] = pending
             self._enqueue(pending)
+        pending.sent_seconds = max(pending.sent_seconds, sent_seconds)
         pending.waiting.append(go_on)
 
     def _enqueue(self, pending: _Pending) -> None:
@@ -219,10 +228,24 @@ class Asking:
             pending.busy = frozenset(name for name, reply in said.items() if reply[place].told is Told.BUSY)
         if silent:
             self.numbers.unanswered += len(questions)
+            answered = self._finish_new(answered, generation, silent)
+        if not answered:
+            return
         if silent or self._company.are_lately_gone:
             self._spawn(self._finish_when_over(answered, generation, silent))
         else:
-            self._finish(answered, generation, is_sought=False)
+            self._finish(answered, generation, Search.NONE)
+
+    def _finish_new(self, answered: Sequence[_Answered], generation: int, silent: Sequence[str]) -> list[_Answered]:
+        """Those of them that the silent processes may have executed; the others are finished."""
+        new, old = list[_Answered](), list[_Answered]()
+        for each in answered:
+            latest = self._log.begun_seconds(each[0].client, each[0].number)
+            is_new = self._company.rules_out(silent, latest)
+            (new if is_new else old).append(each)
+        if new:
+            self._finish(new, generation, Search.FENCED)
+        return old
 
     @staticmethod
     async def _answers_of(member: Member, questions: Sequence[Question]) -> list[Answer] | None:
@@ -231,9 +254,7 @@ class Asking:
         except LinkLost:
             return None
 
-    async def _finish_when_over(
-        self, answered: Sequence[tuple[_Pending, list[Answer]]], generation: int, silent: Sequence[str]
-    ) -> None:
+    async def _finish_when_over(self, answered: Sequence[_Answered], generation: int, silent: Sequence[str]) -> None:
         sessions = [pending.client[0] for pending, _ in answered]
         try:
             is_over = await self._company.quiet(silent) and await self._company.over(sessions)
@@ -241,12 +262,12 @@ class Asking:
             self._failed((pending for pending, _ in answered), error)
             return
         if is_over:
-            self._finish(answered, generation, is_sought=True)
+            self._finish(answered, generation, Search.SOUGHT)
             return
         for pending, _ in answered:
             self._again(pending)
 
-    def _finish(self, answered: Sequence[tuple[_Pending, list[Answer]]], generation: int, *, is_sought: bool) -> None:
+    def _finish(self, answered: Sequence[_Answered], generation: int, search: Search) -> None:
         # A process that stood still may hear answers that are no longer true; this begins another generation.
         self._company.is_uncertain()
         for pending, answers in answered:
@@ -257,7 +278,7 @@ class Asking:
             elif Told.BUSY in told or pending.is_yielded or generation != self._log.generation:
                 self._again(pending)
             else:
-                self._take(pending, answers, is_sought=is_sought)
+                self._take(pending, answers, search)
 
     def _again(self, pending: _Pending) -> None:
         if self._now_seconds() >= pending.deadline_seconds:
@@ -267,7 +288,7 @@ class Asking:
         asyncio.get_running_loop().call_later(pending.pause_seconds, self._enqueue, pending)
         pending.pause_seconds = min(pending.pause_seconds * 2, PAUSES_SECONDS[1])
 
-    def _take(self, pending: _Pending, answers: Sequence[Answer], *, is_sought: bool) -> None:
+    def _take(self, pending: _Pending, answers: Sequence[Answer], search: Search) -> None:
         """The session belongs to this process from now on."""
         try:
             transaction = self._log.transaction(pending.client, pending.number)
@@ -279,8 +300,8 @@ class Asking:
             if answer.told is Told.KNOWN:
                 transaction.learn(answer.written, answer.lost, is_native=answer.is_native, is_sought=answer.is_sought)
         self.numbers.prevented += transaction.written.runs > before
-        self.numbers.sought += is_sought
-        transaction.take(self._now_seconds(), sought=is_sought)
+        self.numbers.sought += search is Search.SOUGHT
+        transaction.take(self._now_seconds(), search, pending.sent_seconds)
         self._end(pending, None)
 
     def _end(self, pending: _Pending, error: CommandError | None) -> None:

@@ -23,7 +23,7 @@ from catalog.background.families import MOST_OF_A_SERIES
 from catalog.bounded import BoundedCache
 from catalog.bson.codec import decode, encode
 from catalog.buckets.resting import Given, Rested
-from catalog.commit.statements import SessionKey
+from catalog.commit.tenure import SessionKey
 from catalog.identity import NOBODY, Identity, identity_of
 
 CODE_BYTES: Final = 16

@@ -15,21 +15,23 @@ from __future__ import annotations
 import asyncio
 import math
 import random
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
-from typing import Final, Protocol
+from time import perf_counter
+from typing import Final
 
 import structlog
 
 from catalog.errors import CommandError
-from proxy.backend.current_op import MOST_PROXIES, Proxy
+from proxy.backend.current_op import MOST_PROXIES
 from proxy.peers.link import Inbound, Link, LinkLost
 from proxy.peers.membership_times import MembershipTimes
 from proxy.peers.peer import ANSWER_SECONDS, Peer
+from proxy.peers.peer_directory import Connect, PeerDirectory
 from proxy.peers.quietness import Quiet, until_over, until_quiet
-from proxy.peers.takeover import Backend, TakeOver
+from proxy.peers.takeover import TakeOver
 
 log = structlog.get_logger(__name__)
 
@@ -49,26 +51,6 @@ SEARCH_SECONDS: Final = 0.2
 STOOD_STILL: Final = "the process was suspended: others are asked about unsent statements"
 ENDED_TRANSACTIONS: Final = "another tsproxy was stopped during a join: its transaction was ended"
 CANNOT_FIND: Final = "cannot detect other tsproxy processes: an insert retried through another one may be stored twice"
-
-
-class PeerDirectory(Backend, Protocol):
-    """What the backend knows of other processes (``proxy.backend.current_op``)."""
-
-    def proxies(self) -> Awaitable[list[Proxy]]:
-        """The other processes; raises ``CommandError``."""
-        ...
-
-    def executes(self, sessions: Sequence[bytes]) -> Awaitable[bool]:
-        """Whether the backend executes a command of one of these sessions, raw; raises ``CommandError``."""
-        ...
-
-    def end_idle_transactions(self) -> Awaitable[int]:
-        """End those with which other processes do not go on; returns how many, raises ``CommandError``."""
-        ...
-
-
-Connect = Callable[[str, int, bool, str], Awaitable[Link]]
-"""Opens a link to host and port, with or without TLS, to the process with this name; raises ``LinkLost``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,8 +83,9 @@ class Membership:
         *,
         is_local: bool = False,
         chance: Callable[[], float] = random.random,
+        client_seconds: Callable[[], float] = perf_counter,
     ) -> None:
-        """``is_local``: only this machine reaches this process. ``chance``: see ``TakeOver``.
+        """``is_local``: only this machine reaches this process. ``chance`` and ``client_seconds``: see ``TakeOver``.
 
         ``window_seconds``: how long drivers retry statements that a process got that has gone since.
         ``now_seconds`` must go on while the process is stopped.
@@ -118,7 +101,7 @@ class Membership:
         self._window_seconds = window_seconds
         self._now_seconds = now_seconds
         self._times = MembershipTimes(now_seconds())
-        self._take_over = TakeOver(own_name, others, now_seconds, chance)
+        self._take_over = TakeOver(own_name, others, now_seconds, chance, client_seconds)
 
     # --- Company --------------------------------------------------------------------------------------------
 
@@ -185,6 +168,10 @@ class Membership:
 
     async def quiet(self, names: Sequence[str]) -> bool:
         return all(await asyncio.gather(*map(self._quiet, names)))
+
+    def rules_out(self, names: Sequence[str], begun_seconds: float) -> bool:
+        peers = [self.peers.get(name) for name in names]
+        return all(peer is not None and self._take_over.rules_out(peer, begun_seconds) for peer in peers)
 
     async def over(self, sessions: Sequence[bytes]) -> bool:
         # Without the privilege, nothing is known of other processes either.
@@ -329,6 +316,7 @@ class Membership:
         peer.connected.set()
         if not had_other_clients:
             self._times.gone_until = self._now_seconds() + self._window_seconds
+            self._take_over.departed(SESSION_LEASE_SECONDS)
         log.info("another tsproxy has gone", peer=peer.name)
         self._renew()
         self._reactions.changed()

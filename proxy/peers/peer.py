@@ -47,6 +47,8 @@ class Peer:
     """When a question of it was answered last."""
     taken_over_seconds: float = -math.inf
     """When the latest fences were begun behind which nothing more of it was executed (``proxy.peers.takeover``)."""
+    over_seconds: float = math.inf
+    """When that was certain, latest, by the clock of clients (``TakeOver``)."""
     turn_seconds: float = -math.inf
     """When fences may be set up again."""
     turn: asyncio.Lock = field(default_factory=asyncio.Lock)

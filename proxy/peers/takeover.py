@@ -21,6 +21,7 @@ from __future__ import annotations
 import asyncio
 import math
 from collections.abc import Awaitable, Callable
+from time import perf_counter
 from typing import Final, Protocol
 
 import structlog
@@ -67,8 +68,13 @@ class TakeOver:
         backend: Backend,
         now_seconds: Callable[[], float],
         chance: Callable[[], float],
+        client_seconds: Callable[[], float] = perf_counter,
     ) -> None:
-        """``chance``: a number from 0 to 1, for processes that have to wait for different times."""
+        """``chance``: a number from 0 to 1, for processes that have to wait for different times.
+
+        ``client_seconds``: the clock of the answers to clients (``proxy.request.exchange``).
+        """
+        self._client_seconds = client_seconds
         self._own_name = own_name
         self._backend = backend
         self._now_seconds = now_seconds
@@ -78,6 +84,8 @@ class TakeOver:
         self._turn_seconds = -math.inf
         """When this process may set up fences again."""
         self._warned_seconds = -math.inf
+        self._departed_seconds = -math.inf
+        """From when on, by the clock of clients, nothing was given to a process that has gone."""
 
     def refused(self) -> None:
         """The backend has refused a write of this process: another one has taken over from it."""
@@ -102,25 +110,42 @@ class TakeOver:
         What it executes once it has asked this process, or taken over itself, does not count: from ``lapsed_seconds``
         on, it has to do so for every session.
         """
+        asked_seconds = self._now_seconds()
         try:
             async with asyncio.timeout(QUIET_SECONDS):
                 await peer.turn.acquire()
         except TimeoutError:
             return Quiet.NOT_YET
         try:
-            if self._holds(peer):
+            # What it was told since the fences were begun, this process has yielded to it, and asks about again.
+            if self._holds(peer) or peer.taken_over_seconds > max(asked_seconds, peer.lost_seconds, self._lost_seconds):
                 return Quiet.QUIET
+            if peer.is_linked:
+                # It can be asked again.
+                return Quiet.NOT_YET
             begun_seconds = await self._fenced(peer)
             if begun_seconds is not None:
                 found = await self._over(peer, lapsed_seconds, is_fenced=True)
                 if found is Quiet.QUIET:
-                    peer.taken_over_seconds = begun_seconds
+                    peer.taken_over_seconds, peer.over_seconds = begun_seconds, self._client_seconds()
                 return found
         except CommandError:
             return Quiet.NOT_YET
         finally:
             peer.turn.release()
         return await self._over(peer, lapsed_seconds, is_fenced=False)
+
+    def rules_out(self, peer: Peer, begun_seconds: float) -> bool:
+        """Whether a process cannot have executed a statement that its client has sent to nobody before this time.
+
+        It was taken over then, so it may execute the statement only behind fences of its own. These refuse the numbered
+        writes of this process, which then has to look up what it has not written.
+        """
+        return self._holds(peer) and begun_seconds >= max(peer.over_seconds, self._departed_seconds)
+
+    def departed(self, lapse_seconds: float) -> None:
+        """A process seems to have gone; if not, it knows after this time that the others think so."""
+        self._departed_seconds = self._client_seconds() + lapse_seconds
 
     def _holds(self, peer: Peer) -> bool:
         """Whether all that the process has executed since is refused, or was sent before and is over."""

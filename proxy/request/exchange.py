@@ -353,8 +353,10 @@ class Exchange(CommandClock):
             self.leave_place()
         if closing:
             self.client.close()
-        else:
-            self.client.finish()
+            return
+        if self.expects_reply:
+            self.session.answered_seconds = self.started_seconds + seconds
+        self.client.finish()
 
     def _leave(self) -> None:
         reader, self._reader = self._reader, None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
 
@@ -27,7 +28,9 @@ class Session:
     ``members`` are the sessions over connections to other members of the replica set by their names, ``member`` is the
     address of that member in such a session, ``home`` the session that it belongs to. ``came_at_seconds``: when it was
     let in. ``is_for_admin``: it came through the listener for admin commands. ``open_transactions`` are those of all
-    clients, because drivers may send the commands of one over several connections.
+    clients, because drivers may send the commands of one over several connections. ``answered_seconds``
+    (``time.perf_counter``): when the latest command was answered, so that the client has sent the next one later;
+    -inf if there was none, or the client does not wait for answers.
     """
 
     connection_id: int
@@ -47,6 +50,7 @@ class Session:
     came_at_seconds: float = -1.0
     is_for_admin: bool = False
     open_transactions: OpenTransactions = field(default_factory=OpenTransactions)
+    answered_seconds: float = -math.inf
 
     @property
     def owner(self) -> Hashable:

@@ -27,12 +27,12 @@ from proxy.inserts.native_inserts import count_plain, has_empty_meta
 from proxy.inserts.native_staging import NativeStaging
 from proxy.inserts.plain_insert import Inserts
 from proxy.request.exchange import Exchange
+from proxy.request.session import Session
 from proxy.wire import op_msg
 from proxy.wire.message import Message
 from tests.simulation.numbered import SECRET
 from tests.simulation.server import Port, Server
 from tests.support.exchanges import Told
-from tests.support.sessions import session
 from tests.support.update_expressions import milliseconds
 
 ROUNDING_MS = 60_000
@@ -198,10 +198,11 @@ class Coalescing:
 
 
 class _Client:
-    """The client's connection of one insert."""
+    """The client's connection, during one insert."""
 
-    def __init__(self, reply: Callable[[bytes | None], None]) -> None:
+    def __init__(self, connection: Session, reply: Callable[[bytes | None], None]) -> None:
         self.unsent_bytes = 0
+        self._connection = connection
         self._reply = reply
         self._document: bytes | None = None
 
@@ -209,6 +210,8 @@ class _Client:
         self._document = data[op_msg.BODY_AT :]
 
     def finish(self) -> None:
+        # In virtual time.
+        self._connection.answered_seconds = asyncio.get_running_loop().time()
         self._reply(self._document)
 
     def close(self) -> None:
@@ -219,6 +222,7 @@ def submit(
     handler: InsertHandler,
     insert: InsertCommand,
     collection: VirtualCollection,
+    connection: Session,
     reply: Callable[[bytes | None], None],
 ) -> None:
     """Start an insert as the message that a driver sends, because inserts of one document have a way of their own."""
@@ -230,6 +234,6 @@ def submit(
     body["$db"] = collection.namespace.database
     flags = 0 if insert.expects_reply else op_msg.MORE_TO_COME
     raw = op_msg.build(1, 0, encode(body), (("documents", insert.documents),), flags)
-    exchange = Exchange(session(), _Client(reply), Message.from_bytes(raw), Told())
+    exchange = Exchange(connection, _Client(connection, reply), Message.from_bytes(raw), Told())
     _, is_started = Inserts(handler).submit(exchange, exchange.parsed(), collection)
     assert is_started

@@ -262,7 +262,16 @@ class Node:
         self._handler: Any = None
         reactions = Reactions(self._changed, log.begin_generation, log.contest_all)
         chance = network.chance.random
-        self.members = Membership(self.name, self, self._connect, WINDOW_SECONDS, now_seconds, reactions, chance=chance)
+        self.members = Membership(
+            self.name,
+            self,
+            self._connect,
+            WINDOW_SECONDS,
+            now_seconds,
+            reactions,
+            chance=chance,
+            client_seconds=now_seconds,
+        )
         self.asking = Asking(log, self.members, self.numbers, now_seconds, 30.0, self.spawn, report)
         self.holding = Holding(self.name, self.members.holders, self.numbers, now_seconds, self.spawn)
         self.elsewhere = ReadersElsewhere(self, proxies_count=lambda: True)

@@ -199,6 +199,12 @@ def numbered_and_lossy(seed: int) -> Plan:
     return replace(numbered(seed, one_way=seed % 2 == 1), faults=faults)
 
 
+def numbered_and_loyal(seed: int) -> Plan:
+    """What is known to have begun behind fences is not looked up."""
+    drawn = numbered(seed, one_way=seed % 4 == 3, coalesced_share=0.3 * (seed % 2), linger_seconds=0.02)
+    return replace(drawn, loyalty=0.8, inserts_each=60)
+
+
 def numbered_and_restarted(seed: int) -> Plan:
     return replace(numbered(seed), restarts=True, restart_pauses_seconds=(0.5, 3, 10))
 

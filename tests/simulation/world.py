@@ -32,6 +32,7 @@ from proxy.inserts.ingest import InsertHandler
 from proxy.inserts.insert_command import InsertCommand
 from proxy.inserts.slices import Slices
 from proxy.readers.register import ReaderRegister
+from proxy.request.session import Session
 from tests.simulation.auditor import Auditor, rows_of
 from tests.simulation.commands import CommandLine
 from tests.simulation.in_parts import JoinPort, Reader
@@ -50,6 +51,8 @@ HOUR_MS = 3_600_000
 LOSSY = Faults(lost_after=0.2, late=0.1, lost_before=0.2)
 CONCERNS = (b"", encode({"w": 1}), encode({"w": "majority"}))
 TIME_ERROR = 2
+TO_PROXY_SECONDS = (0.0, 0.0, 0.0, 0.0, 0.0, 0.01, 0.3, 3.0, 10.0)
+"""From a client, where proxies have numbers."""
 LINKS_SUFFER = ("cut", "slow", "fast", "block")
 LULL_EVERY = 7
 """Inserts of a writer between two lulls."""
@@ -89,6 +92,8 @@ class Plan:
     """Links are cut, slow and blocked."""
     numbered: bool = False
     """The backend is a replica set: writes have numbers, and fences keep them out (linked processes only)."""
+    loyalty: float = 0.0
+    """The share of its inserts that a client sends through one of the linked processes first, always the same."""
     one_way: bool = False
     """Most of these blocks are in one direction only: questions arrive, and their answers do not."""
     coalesced_share: float = 0.0
@@ -227,12 +232,13 @@ class Process:
             reclaiming = [] if self.coalescing is None else [self.coalescing.reclaiming]
             self.node.follow(self.handler, [self.committer.reclaiming, *reclaiming], port, self.joining)
         self.alive = True
+        self._takes_messages = plan.numbered or self.coalescing is not None
         # Every process makes the server stall once in a while, for all of them.
         self._longest_wait_seconds = plan.proxies * LONGEST_WAIT_SECONDS
         self._waiting: dict[asyncio.Future[bytes | None], None] = {}
         """In order: sets would make a run depend on addresses."""
 
-    async def insert(self, command: InsertCommand, collection: VirtualCollection) -> bytes | None:
+    async def insert(self, command: InsertCommand, collection: VirtualCollection, connection: Session) -> bytes | None:
         """Answers once, within bounds; a killed process drops the connection."""
         if not self.alive:
             raise ConnectionResetError
@@ -245,10 +251,10 @@ class Process:
                 if not answer.done():
                     answer.set_result(document)
 
-        if self.coalescing is None:
-            self.handler.take(command, collection, NOBODY, Recipient(reply, session()))
+        if self._takes_messages:
+            submit(self.handler, command, collection, connection, lambda document: reply(document, None))
         else:
-            submit(self.handler, command, collection, lambda document: reply(document, None))
+            self.handler.take(command, collection, NOBODY, Recipient(reply, connection))
         try:
             async with asyncio.timeout(self._longest_wait_seconds):
                 return await asyncio.shield(answer)
@@ -348,6 +354,10 @@ class World:
         self._numbers = 0
         self._processes = 0
         self._lull = asyncio.Barrier(self.plan.writers)
+        self._on_their_way = 0
+        """Messages to proxies."""
+        self._connections: dict[tuple[bytes, Process], Session] = {}
+        """Of clients that wait for no answer, by session and process."""
 
     def run(self) -> int:
         """Runs to the end; returns the number of steps."""
@@ -436,7 +446,7 @@ class World:
 
     def _may_be_fenced(self) -> bool:
         """Whether anything is in progress that is asked about if the server refuses it."""
-        return any(process.handler.uncommitted()[0] for process in self.processes)
+        return self._on_their_way > 0 or any(process.handler.uncommitted()[0] for process in self.processes)
 
     def _start(self, place: int) -> Process:
         self._processes += 1
@@ -486,7 +496,9 @@ class World:
                 expects_reply=chance.random() < 0.95,
                 size_bytes=sum(map(len, raws)),
             )
-            place = chance.randrange(self.plan.proxies) if self.plan.linked else number % self.plan.proxies
+            place = number % self.plan.proxies
+            if self.plan.linked and (not self.plan.loyalty or chance.random() >= self.plan.loyalty):
+                place = chance.randrange(self.plan.proxies)
             await self._insert(command, documents, place)
 
     async def _insert(self, command: InsertCommand, documents: list[dict[str, Any]], place: int) -> None:
@@ -504,11 +516,11 @@ class World:
             process = self.processes[place]
             if numbered and retryable and chance.random() < 0.2:
                 # A connection was lost, or a load balancer has repeated the message.
-                twin = asyncio.create_task(self.processes[self._another(place)].insert(command, self.collection))
+                twin = asyncio.create_task(self._sent(command, self.processes[self._another(place)]))
                 twin.add_done_callback(partial(self._repeated, command, documents))
             if process is not first and not self.plan.retries_after_restart:
                 break
-            task = asyncio.create_task(process.insert(command, self.collection))
+            task = asyncio.create_task(self._sent(command, process))
             may_retry = retryable and attempt < 2
             if may_retry and chance.random() < (0.4 if numbered else 0.2):
                 # The client gives the connection up and sends the statement again.
@@ -538,6 +550,18 @@ class World:
             return
         for document in documents:
             self.auditor.answered(document["_id"], stored=False)
+
+    async def _sent(self, command: InsertCommand, process: Process) -> bytes | None:
+        """The answer; the client uses a connection again that has brought one, in time or not."""
+        key = (command.session, process)
+        connection = self._connections.pop(key, None) or session()
+        if self.plan.numbered:
+            self._on_their_way += 1
+            await asyncio.sleep(self.chance.choice(TO_PROXY_SECONDS))
+            self._on_their_way -= 1
+        reply = await process.insert(command, self.collection, connection)
+        self._connections[key] = connection
+        return reply
 
     def _another(self, place: int) -> int:
         return (place + self.chance.randrange(1, self.plan.proxies)) % self.plan.proxies

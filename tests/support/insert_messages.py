@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import bson
 
-from catalog.commit.statements import SessionKey
+from catalog.commit.tenure import SessionKey
 from catalog.errors import CommandError
 from catalog.namespaces import Granularity, Namespace, TimeseriesOptions, VirtualCollection
 from proxy.inserts.insert_templates import InsertTemplate

@@ -7,7 +7,8 @@ from typing import Any
 
 from catalog.commit.reclaiming import Reclaiming
 from catalog.commit.restart_dedup import RestartDedup
-from catalog.commit.statements import SessionKey, StatementLog
+from catalog.commit.statements import StatementLog
+from catalog.commit.tenure import SessionKey
 from catalog.errors import CommandError
 from tests.support.catalog_parts import ManualClock
 from tests.support.earlier_rows import EarlierRows

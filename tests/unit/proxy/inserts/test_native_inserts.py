@@ -6,7 +6,8 @@ import bson
 import pytest
 
 from catalog.commit.restart_dedup import RestartDedup
-from catalog.commit.statements import SessionKey, StatementLog
+from catalog.commit.statements import StatementLog
+from catalog.commit.tenure import SessionKey
 from catalog.namespaces import VirtualCollection
 from proxy.inserts.native_inserts import LARGE_BYTES, NativeInserts, Tried
 from proxy.inserts.write_strategy import FEWEST_BYTES, InsertPath, Mode, WriteStrategy

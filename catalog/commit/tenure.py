@@ -1,0 +1,45 @@
+"""What processes know of a session besides its statements (W102): whose it is, and what others may have executed."""
+
+from __future__ import annotations
+
+import math
+from enum import Enum
+from typing import TypeAlias
+
+from catalog.identity import Identity
+
+SessionKey: TypeAlias = tuple[bytes, Identity]
+"""A raw ``lsid`` and its users: equal ids of different users are different sessions."""
+
+
+class Search(Enum):
+    """Whether the statements of a transaction are looked up in the stored buckets."""
+
+    NONE = 0
+    FENCED = 1
+    """Only before they are relayed: where fences refuse a write, others cannot have executed it (``proxy.peers``)."""
+    SOUGHT = 2
+    FOUND = 3
+    """They are, and rows were found for some, which do not count for another statement."""
+
+
+class Tenure:
+    """Since when a session belongs to this process.
+
+    ``generation``: that of the log when the session came to this process, -1 if it was given away. ``taken_seconds``:
+    when that was, if others were asked. Clients have sent ``sent_seconds`` at the earliest a message with this number,
+    and ``begun_seconds`` any with this number; both by the clock of the clients' connections, and -inf if unknown.
+    """
+
+    __slots__ = ("begun_seconds", "generation", "sent_seconds", "session", "taken_seconds")
+
+    def __init__(self, session: SessionKey, generation: int) -> None:
+        self.session = session
+        self.generation = generation
+        self.taken_seconds = -math.inf
+        self.sent_seconds = -math.inf
+        self.begun_seconds = -math.inf
+
+    def follow(self, earlier: Tenure) -> None:
+        """A client uses a number of a session when it is done with those before."""
+        self.begun_seconds = max(earlier.begun_seconds, earlier.sent_seconds)
