@@ -15,7 +15,7 @@ from __future__ import annotations
 import asyncio
 import math
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -29,7 +29,7 @@ from proxy.backend.current_op import MOST_PROXIES
 from proxy.peers.link import Inbound, Link, LinkLost
 from proxy.peers.membership_times import MembershipTimes
 from proxy.peers.peer import ANSWER_SECONDS, Peer
-from proxy.peers.peer_directory import Connect, PeerDirectory
+from proxy.peers.peer_directory import PeerDirectory
 from proxy.peers.quietness import Quiet, until_over, until_quiet
 from proxy.peers.takeover import TakeOver
 
@@ -51,6 +51,10 @@ SEARCH_SECONDS: Final = 0.2
 STOOD_STILL: Final = "the process was suspended: others are asked about unsent statements"
 ENDED_TRANSACTIONS: Final = "another tsproxy was stopped during a join: its transaction was ended"
 CANNOT_FIND: Final = "cannot detect other tsproxy processes: an insert retried through another one may be stored twice"
+
+
+Connect = Callable[[str, int, bool, str], Awaitable[Link]]
+"""Opens a link to host and port, with or without TLS, to the process with this name; raises ``LinkLost``."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,12 +1,11 @@
-"""What the membership needs of the backend and the network."""
+"""What the backend tells the membership of other processes."""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Sequence
 from typing import Protocol
 
 from proxy.backend.current_op import Proxy
-from proxy.peers.link import Link
 from proxy.peers.takeover import Backend
 
 
@@ -24,7 +23,3 @@ class PeerDirectory(Backend, Protocol):
     def end_idle_transactions(self) -> Awaitable[int]:
         """End those with which other processes do not go on; returns how many, raises ``CommandError``."""
         ...
-
-
-Connect = Callable[[str, int, bool, str], Awaitable[Link]]
-"""Opens a link to host and port, with or without TLS, to the process with this name; raises ``LinkLost``."""

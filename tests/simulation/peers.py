@@ -272,6 +272,10 @@ class Node:
             chance=chance,
             client_seconds=now_seconds,
         )
+        self.ruled_out = 0
+        """Statements that were not looked up, because their clients began them behind fences."""
+        self._rules_out = self.members.rules_out
+        self.members.rules_out = self._counted  # type: ignore[method-assign]
         self.asking = Asking(log, self.members, self.numbers, now_seconds, 30.0, self.spawn, report)
         self.holding = Holding(self.name, self.members.holders, self.numbers, now_seconds, self.spawn)
         self.elsewhere = ReadersElsewhere(self, proxies_count=lambda: True)
@@ -292,6 +296,11 @@ class Node:
             each.ownership = self.asking
         joining.link(self.members, GatheringLinks(self.members, asyncio.get_running_loop().time, b"simulated"))
         self.gathering = joining.gathering
+
+    def _counted(self, names: Sequence[str], begun_seconds: float) -> bool:
+        is_ruled_out = self._rules_out(names, begun_seconds)
+        self.ruled_out += is_ruled_out
+        return is_ruled_out
 
     def _changed(self) -> None:
         if self._handler is not None:

@@ -242,6 +242,15 @@ def test_fences_hold_while_writes_wait_and_are_lost_or_late(scale: float) -> Non
 
 
 @pytest.mark.timeout(3600)
+def test_what_clients_begin_behind_fences_is_executed_once(scale: float) -> None:
+    """It is not looked up, although messages of clients are late, and clients go on with other processes."""
+    worlds = list(worlds_of(SEEDS_OF_FENCES, scale, "clients_begin", numbered_and_loyal))
+    nodes = [node for world in worlds if world.network is not None for node in world.network.nodes.values()]
+    assert ONE_SEED or kept_out(worlds) > 5
+    assert ONE_SEED or sum(node.ruled_out for node in nodes) > 10
+
+
+@pytest.mark.timeout(3600)
 def test_fences_keep_out_what_killed_processes_have_sent(scale: float) -> None:
     worlds = list(worlds_of(SEEDS_OF_FENCES, scale, "killed", numbered_and_restarted))
     assert ONE_SEED or kept_out(worlds) > 5

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -57,16 +58,19 @@ class ElsewhereDouble:
     def __init__(self, *numbers: int) -> None:
         self.numbers = set(numbers)
         self.waiting: list[GoOn] = []
+        self.sent_seconds: list[float] = []
 
     def concerns(self, client: SessionKey, number: int) -> bool:
         return number in self.numbers
 
-    def ask(self, client: SessionKey, number: int, go_on: GoOn) -> None:
+    def ask(self, client: SessionKey, number: int, go_on: GoOn, sent_seconds: float = -math.inf) -> None:
         self.waiting.append(go_on)
+        self.sent_seconds.append(sent_seconds)
 
-    def answer(self, error: CommandError | None = None) -> None:
-        """All that wait go on; nothing has to be asked any more."""
-        self.numbers.clear()
+    def answer(self, error: CommandError | None = None, *, is_certain: bool = True) -> None:
+        """All that wait go on; if this is certain, nothing has to be asked any more."""
+        if is_certain:
+            self.numbers.clear()
         waiting, self.waiting = self.waiting, []
         for go_on in waiting:
             go_on(error)

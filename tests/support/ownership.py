@@ -8,7 +8,7 @@ from typing import Any
 from catalog.commit.reclaiming import Reclaiming
 from catalog.commit.restart_dedup import RestartDedup
 from catalog.commit.statements import StatementLog
-from catalog.commit.tenure import SessionKey
+from catalog.commit.tenure import Search, SessionKey
 from catalog.errors import CommandError
 from tests.support.catalog_parts import ManualClock
 from tests.support.earlier_rows import EarlierRows
@@ -48,7 +48,7 @@ class OwnershipDouble:
             return
         if (run := self.written.get(number)) is not None:
             transaction.learn([run], [], is_native=False, is_sought=False)
-        transaction.take(self.now, sought=False)
+        transaction.take(self.now, Search.NONE)
         go_on(None)
 
     def contest(self) -> None:

@@ -7,6 +7,7 @@ import math
 import pytest
 
 from catalog.commit.statements import RUN_BYTES, SESSION_BYTES, Statement, StatementLog
+from catalog.commit.tenure import Search
 from catalog.errors import CommandError
 from catalog.identity import NOBODY
 from catalog.ports import Acknowledgement
@@ -205,7 +206,7 @@ def test_a_session_belongs_to_who_took_its_latest_number() -> None:
     assert not log.belongs(client, 5)
     assert not log.belongs(client, 6)
     assert log.belongs(client, 4)  # refused, whoever has the session
-    transaction.take(1.0, sought=False)
+    transaction.take(1.0, Search.NONE)
     assert log.belongs(client, 6)
     log.begin_generation()
     assert not log.belongs(client, 6)
@@ -250,8 +251,8 @@ def test_w102_what_is_in_progress_is_contested_until_it_is_over() -> None:
 def test_w102_what_was_taken_lately_is_not_contested() -> None:
     log = StatementLog()
     old, new = (log.transaction((each, NOBODY), 1) for each in (b"a", b"b"))
-    old.take(5.0, sought=False)
-    new.take(9.0, sought=True)
+    old.take(5.0, Search.NONE)
+    new.take(9.0, Search.SOUGHT)
     statements = [Statement(old, 0), Statement(new, 0)]
     log.contest_all(10.0, 9.0)
     assert [each.is_contested for each in statements] == [True, False]
@@ -264,10 +265,10 @@ def test_w102_what_is_staged_after_the_session_was_lost_is_contested() -> None:
     transaction.commands = 1
     log.begin_generation()
     assert Statement(transaction, 0).is_contested
-    transaction.take(1.0, sought=True)
+    transaction.take(1.0, Search.SOUGHT)
     assert Statement(transaction, 1).is_contested
     transaction.commands = 0
-    transaction.take(1.0, sought=True)
+    transaction.take(1.0, Search.SOUGHT)
     assert not Statement(transaction, 2).is_contested
     assert log.contested == 2
 

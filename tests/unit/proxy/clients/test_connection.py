@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable
 
@@ -108,6 +109,21 @@ def test_one_command_at_a_time_in_order() -> None:
     assert len(host.started) == 3
     connection.data_received(PING[5:])
     assert len(host.started) == 4
+
+
+def test_what_is_sent_in_advance_was_not_sent_after_the_answer() -> None:
+    host = Host()
+    connection, _ = connected(host)
+    connection.data_received(PING + PING[:5])
+    session = connection.session
+    assert session is not None
+    session.answered_seconds = 5.0
+    connection.finish()
+    assert session.answered_seconds == -math.inf
+    connection.data_received(PING[5:])
+    session.answered_seconds = 6.0
+    connection.finish()
+    assert session.answered_seconds == 6.0
 
 
 def test_commands_that_end_at_once_do_not_nest() -> None:

@@ -294,6 +294,26 @@ async def test_w102_an_insert_of_one_waits_for_the_answers_of_others() -> None:
     assert ingest.handler.statements.transaction((b"session", NOBODY), 5).commands == 0
 
 
+@pytest.mark.parametrize("second", [0, 1])
+async def test_w102_what_was_asked_about_just_now_is_not_asked_about_again(second: int) -> None:
+    """Others have to be asked all the time while a process hangs."""
+    ingest = Ingest()
+    elsewhere = ElsewhereDouble(5)
+    ingest.handler.ask_others(elsewhere)
+    command = InsertCommand((b"",), True, b"", b"session", None, None, True, 0)
+    template = InsertTemplate(ingest.handler, command, ingest.bench.virtual)
+    client = session()
+    client.answered_seconds = 17.0
+    exchange = Exchange(client, FakeClient(), Message.from_bytes(insert_message(document(1))), Told())
+    documents = tuple(document(1, each) for each in range(1 + second))
+    ingest.handler.submit(exchange, template, documents, b"session", 5)
+    elsewhere.answer(is_certain=False)
+    assert elsewhere.waiting == []
+    assert elsewhere.sent_seconds == [17.0]
+    await ingest.rest()
+    assert ingest.sent == [1]
+
+
 async def test_w102_a_command_that_was_asked_about_early_is_staged_or_relayed_or_refused() -> None:
     for outcome in ("staged", "relayed", "refused"):
         ingest = Ingest()

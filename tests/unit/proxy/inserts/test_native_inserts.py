@@ -7,7 +7,7 @@ import pytest
 
 from catalog.commit.restart_dedup import RestartDedup
 from catalog.commit.statements import StatementLog
-from catalog.commit.tenure import SessionKey
+from catalog.commit.tenure import Search, SessionKey
 from catalog.namespaces import VirtualCollection
 from proxy.inserts.native_inserts import LARGE_BYTES, NativeInserts, Tried
 from proxy.inserts.write_strategy import FEWEST_BYTES, InsertPath, Mode, WriteStrategy
@@ -220,17 +220,20 @@ def test_w102_what_was_only_asked_about_may_take_any_way() -> None:
 
 def test_w102_what_has_to_be_looked_up_goes_through_the_catalog() -> None:
     inserts = Inserts()
-    inserts.statements.transaction(CLIENT, 1).take(1.0, sought=True)
+    inserts.statements.transaction(CLIENT, 1).take(1.0, Search.SOUGHT)
     assert inserts.takes(DOCUMENT, txn_number=1) == 0
     inserts.statements.transaction(CLIENT, 2).learn([], [], is_native=True, is_sought=True)
     assert inserts.takes(DOCUMENT, txn_number=2) == 1
+    # The backend does not refuse what is relayed because of fences.
+    inserts.statements.transaction(CLIENT, 3).take(1.0, Search.FENCED)
+    assert inserts.takes(DOCUMENT, txn_number=3) == 0
 
 
 @pytest.mark.parametrize("documents", [(DOCUMENT, DOCUMENT), (SMALL,) * (LARGE_BYTES // len(SMALL) + 1)])
 def test_w102_what_has_to_be_looked_up_is_not_relayed_before(documents: tuple[bytes, ...]) -> None:
     """The backend has no record of what was stored in buckets, or coalesced."""
     inserts = Coalescing()
-    inserts.statements.transaction(CLIENT, 1).take(1.0, sought=True)
+    inserts.statements.transaction(CLIENT, 1).take(1.0, Search.SOUGHT)
     assert inserts.takes(*documents, txn_number=1) == 0
     inserts.may_insert = False
     assert inserts.takes(*documents, txn_number=1) == len(documents)
@@ -249,5 +252,6 @@ def test_w102_who_has_tried_a_statement() -> None:
     assert [tried(CLIENT, number) for number in (3, 4, 5)] == [Tried.HERE, Tried.HERE, Tried.NOBODY]
     inserts.statements.transaction(CLIENT, 5).is_native = True
     assert [tried(CLIENT, number) for number in (4, 5)] == [Tried.HERE, Tried.BACKEND]
-    inserts.statements.transaction(CLIENT, 6).take(1.0, sought=True)
-    assert tried(CLIENT, 6) is Tried.PERHAPS
+    for number, search in ((6, Search.SOUGHT), (7, Search.FENCED)):
+        inserts.statements.transaction(CLIENT, number).take(1.0, search)
+        assert tried(CLIENT, number) is Tried.PERHAPS

@@ -9,6 +9,7 @@ import pytest
 
 from catalog.commit.restart_dedup import Found, RestartDedup
 from catalog.commit.statements import Statement, StatementLog
+from catalog.commit.tenure import Search
 from catalog.errors import CommandError
 from catalog.ports import Acknowledgement
 from proxy.inserts.catalog_staging import CatalogStaging
@@ -71,7 +72,12 @@ def test_only_the_first_transaction_of_a_session_may_be_written() -> None:
     staging = Staging(RestartDedup(ScriptedStore(), clock, 60.0, 1.0, lambda work: work.close()))
     first = log.transaction((b"s", KEY.identity), 1)
     assert staging.may_be_written(first, collection)
-    assert not staging.may_be_written(log.transaction((b"s", KEY.identity), 2), collection)
+    second = log.transaction((b"s", KEY.identity), 2)
+    assert not staging.may_be_written(second, collection)
+    second.take(1.0, Search.FENCED)
+    assert not staging.may_be_written(second, collection)
+    second.take(1.0, Search.SOUGHT)
+    assert staging.may_be_written(second, collection)
     clock.now += 61
     assert not staging.may_be_written(first, collection)
 

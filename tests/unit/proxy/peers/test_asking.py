@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Callable, Sequence
 from functools import partial
 
@@ -32,6 +33,7 @@ class Process:
         self.is_doubtful = False
         self.waited_for: list[str] = []
         self.are_quiet = self.are_over = True
+        self.over_seconds = math.inf
         self.reported: list[BaseException] = []
         self.tasks: set[asyncio.Task[None]] = set()
         self.went_on: list[tuple[int, CommandError | None]] = []
@@ -58,6 +60,9 @@ class Process:
     def answered(self, name: str) -> bool:
         return not any(way.is_cut for way in self.others if way.name == name)
 
+    def rules_out(self, names: Sequence[str], begun_seconds: float) -> bool:
+        return bool(names) and begun_seconds >= self.over_seconds
+
     async def quiet(self, names: Sequence[str]) -> bool:
         self.waited_for += names
         return self.are_quiet
@@ -66,17 +71,17 @@ class Process:
         self.waited_for += [each.decode() for each in sessions]
         return self.are_over
 
-    def ask(self, number: int, then: Callable[[], None] = lambda: None) -> None:
+    def ask(self, number: int, then: Callable[[], None] = lambda: None, sent_seconds: float = -math.inf) -> None:
         def go_on(error: CommandError | None) -> None:
             self.went_on.append((number, error))
             if error is None:
                 then()
 
-        self.asking.ask(CLIENT, number, go_on)
+        self.asking.ask(CLIENT, number, go_on, sent_seconds)
 
-    async def asked(self, number: int) -> CommandError | None:
+    async def asked(self, number: int, sent_seconds: float = -math.inf) -> CommandError | None:
         count = len(self.went_on)
-        self.ask(number)
+        self.ask(number, sent_seconds=sent_seconds)
         await eventually(lambda: len(self.went_on) > count)
         assert self.went_on[-1][0] == number
         return self.went_on[-1][1]
@@ -401,6 +406,37 @@ async def test_who_cannot_be_asked_is_waited_for_and_looked_up() -> None:
     assert two.log.transaction(CLIENT, 1).is_sought
     assert two.numbers.unanswered == 1
     assert one.log.latest(CLIENT) is None
+
+
+async def test_what_a_client_has_begun_behind_fences_is_not_looked_up() -> None:
+    one, two = processes()
+    two.others[0].is_cut = True
+    two.over_seconds = 10.0
+    two.is_doubtful = True
+    for number, sent_seconds, is_sought in ((1, 10.0, True), (2, -math.inf, False), (3, 9.0, False), (4, 11.0, False)):
+        waited = len(two.waited_for)
+        assert await two.asked(number, sent_seconds) is None
+        transaction = two.log.transaction(CLIENT, number)
+        assert (transaction.is_sought, transaction.may_be_relayed) == (is_sought, False)
+        assert two.waited_for[waited:] == (["a", "session"] if is_sought else [])
+    two.over_seconds = 12.0
+    assert await two.asked(5, 13.0) is None
+    assert two.log.transaction(CLIENT, 5).is_sought
+    assert (two.numbers.unanswered, two.numbers.sought) == (5, 2)
+    assert one.log.latest(CLIENT) is None
+
+
+async def test_what_others_know_counts_behind_fences_as_well() -> None:
+    one, two, _ = processes(3)
+    two.over_seconds = 10.0
+    assert await two.asked(1, 11.0) is None
+    one.log.transaction(CLIENT, 2)
+    one.write(2, 0)
+    two.others[1].is_cut = True
+    assert await two.asked(2) is None
+    transaction = two.log.transaction(CLIENT, 2)
+    assert 0 in transaction.written
+    assert not transaction.is_sought
 
 
 async def test_while_others_have_gone_lately_all_is_looked_up() -> None:

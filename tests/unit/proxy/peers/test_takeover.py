@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Callable
 from itertools import pairwise
 
@@ -19,6 +20,12 @@ from proxy.peers.takeover import TAKEN_OVER, TakeOver
 TURN_SECONDS = 0.05
 
 
+class LinkDouble:
+    """An open link."""
+
+    is_open = True
+
+
 class Bench:
     """The backend with what it is asked; time is that of the event loop."""
 
@@ -31,7 +38,8 @@ class Bench:
         self.met: list[bool] = []
         self.looks = 0
         self.shown = Activity(is_connected=True)
-        self.take_over = TakeOver("tsproxy one", self, self.now_seconds, lambda: 0.0)
+        self.client_seconds = 0.0
+        self.take_over = TakeOver("tsproxy one", self, self.now_seconds, lambda: 0.0, lambda: self.client_seconds)
 
     @staticmethod
     def now_seconds() -> float:
@@ -135,6 +143,50 @@ async def test_what_happens_while_they_are_set_up_makes_them_worthless() -> None
     bench.meanwhile = lambda: None
     assert await bench.number_after(two) == 3
     assert await bench.number_after(two) == 3
+
+
+async def test_those_who_wait_for_their_turn_share_the_next_fences() -> None:
+    """Although each of them answers questions about other sessions meanwhile."""
+    bench, two = Bench(), Peer("tsproxy two")
+    bench.meanwhile = lambda: setattr(two, "answered_seconds", bench.now_seconds() + 1)
+    assert await bench.quiet(two, two, two) == [Quiet.QUIET] * 3
+    assert len(bench.fences) == 1
+    assert await bench.number_after(two) == 2
+
+
+async def test_who_can_be_asked_again_is_not_taken_over() -> None:
+    bench, two = Bench(), Peer("tsproxy two", link=LinkDouble())  # type: ignore[arg-type]
+    assert await bench.quiet(two) == [Quiet.NOT_YET]
+    assert bench.fences == []
+
+
+async def test_what_was_begun_behind_fences_was_not_executed_elsewhere() -> None:
+    bench, two = Bench(), Peer("tsproxy two")
+    assert not bench.take_over.rules_out(two, math.inf)
+    bench.client_seconds = 5.0
+    bench.meanwhile = lambda: setattr(bench, "client_seconds", 7.0)
+    assert await bench.number_after(two) == 1
+    assert [bench.take_over.rules_out(two, begun_seconds) for begun_seconds in (-math.inf, 6.9, 7.0)] == [
+        False,
+        False,
+        True,
+    ]
+    bench.client_seconds = 8.0
+    bench.take_over.departed(2.0)
+    assert [bench.take_over.rules_out(two, begun_seconds) for begun_seconds in (9.9, 10.0)] == [False, True]
+    await asyncio.sleep(0.001)
+    two.answered_seconds = bench.now_seconds()
+    assert not bench.take_over.rules_out(two, 11.0)
+    assert await bench.number_after(two) == 2
+    assert bench.take_over.rules_out(two, 11.0)
+    bench.take_over.refused()
+    assert not bench.take_over.rules_out(two, 11.0)
+
+
+async def test_without_fences_all_is_looked_up() -> None:
+    bench, two = Bench(has_fences=False), Peer("tsproxy two")
+    assert await bench.quiet(two) == [Quiet.QUIET]
+    assert not bench.take_over.rules_out(two, math.inf)
 
 
 async def test_what_is_executed_is_waited_for_behind_fences(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import math
+import time
 from typing import Any
 
 import bson
@@ -59,6 +61,19 @@ def test_unacknowledged_request_gets_nothing() -> None:
     one, client = exchange(command({"ping": 1, "$db": "admin"}, flags=op_msg.MORE_TO_COME))
     one.refuse(CommandError(2, "x"))
     assert (client.written, client.finished) == ([], 1)
+
+
+def test_a_client_sends_the_next_command_after_the_answer() -> None:
+    one, _ = exchange(PING)
+    before_seconds = time.perf_counter()
+    one.reply(encode({"ok": 1.0}))
+    assert before_seconds <= one.session.answered_seconds <= time.perf_counter()
+    for unanswered, _ in (exchange(command({"ping": 1, "$db": "admin"}, flags=op_msg.MORE_TO_COME)), exchange(PING)):
+        if unanswered.expects_reply:
+            unanswered.close()
+        else:
+            unanswered.reply(None)
+        assert unanswered.session.answered_seconds == -math.inf
 
 
 def test_relayed_stream_to_a_compressing_client_is_collected() -> None:
