@@ -76,7 +76,10 @@ class Statement:
 
     def send(self, proxy: ProxyProcess) -> None:
         with RawClient(proxy.port) as client:
-            reply = client.run(self.document)
+            self.send_with(client)
+
+    def send_with(self, client: RawClient) -> None:
+        reply = client.run(self.document)
         assert (reply["ok"], reply["n"]) == (1, len(self.ids)), reply
         assert "writeErrors" not in reply, reply
 
@@ -182,6 +185,31 @@ def test_a_stopped_proxy_does_not_execute_what_it_still_gets(
     for statement in statements:
         statement.send(one)
     check(backend, database, [*before, *statements, last])
+
+
+@pytest.mark.parametrize("kind", ["one", "unordered"])
+def test_what_is_begun_behind_fences_is_not_looked_up(
+    pair: tuple[ProxyProcess, ProxyProcess], backend: MongodProcess, database: str, kind: str
+) -> None:
+    """What a stopped proxy may have executed is looked up, but not what its client has begun later."""
+    one, two = pair
+    statements = [Statement(database, **KINDS[kind])]
+    statements[0].send(one)
+    statements.append(statements[0].next())
+    statements[1].send(one)
+    os.kill(one.pid, signal.SIGSTOP)
+    with RawClient(two.port) as client:
+        statements[1].send_with(client)
+        for _ in range(60):
+            statements.append(statements[-1].next())
+            statements[-1].send_with(client)
+    statements[-1].send(two)
+    looked_up = two.metrics()["tsproxy_peer_looked_up_total"]
+    os.kill(one.pid, signal.SIGCONT)
+    one.wait_until(lambda: one.metrics().get(LINKED) == 1)
+    statements[-1].send(one)
+    check(backend, database, statements)
+    assert 2 <= looked_up < 10
 
 
 @pytest.fixture(params=["buckets", "native"])
