@@ -256,13 +256,16 @@ class Transaction:
         """Another process has asked for the session; nothing of it is in progress here."""
         self.tenure.generation = -1
 
-    def take(self, now_seconds: float, search: Search, sent_seconds: float = -math.inf) -> None:
-        """All other processes were asked: it belongs to this one. ``search``: some of them could not be.
+    def take(
+        self, now_seconds: float, search: Search, sent_seconds: float = -math.inf, *, may_be_behind: bool = False
+    ) -> None:
+        """All other processes were asked, or taken over: it belongs to this one.
 
         What is being staged at the moment knows nothing of the answers, so it is contested as before.
-        ``sent_seconds``: see ``Tenure``.
+        ``sent_seconds`` and ``may_be_behind``: see ``Tenure``.
         """
         tenure = self.tenure
+        tenure.may_be_behind = may_be_behind
         if not self.commands:
             tenure.generation = self._log.generation
             tenure.taken_seconds = now_seconds
@@ -335,7 +338,10 @@ class StatementLog:
     def belongs(self, session: SessionKey, number: int) -> bool:
         """Whether the session belongs to this process; also true for a number that is older than its latest."""
         known = self._sessions.get(session)
-        return known is not None and (known.tenure.generation == self.generation or known.number > number)
+        if known is None or known.number > number:
+            return known is not None
+        tenure = known.tenure
+        return tenure.generation == self.generation and (known.number == number or not tenure.may_be_behind)
 
     def begun_seconds(self, session: SessionKey, number: int) -> float:
         """See ``Tenure``: a client uses a number when it is done with those before."""

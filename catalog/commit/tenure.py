@@ -27,16 +27,18 @@ class Tenure:
     """Since when a session belongs to this process.
 
     ``generation``: that of the log when the session came to this process, -1 if it was given away. ``taken_seconds``:
-    when that was, if others were asked. Clients have sent ``sent_seconds`` at the earliest a message with this number,
-    and ``begun_seconds`` any with this number; both by the clock of the clients' connections, and -inf if unknown.
+    when that was, if others were asked. ``may_be_behind``: one of them could not be asked, and may know a newer number,
+    if that of this process came late. Clients have sent ``sent_seconds`` at the earliest a message with this number, and
+    ``begun_seconds`` any with this number; both by the clock of the clients' connections, and -inf if unknown.
     """
 
-    __slots__ = ("begun_seconds", "generation", "sent_seconds", "session", "taken_seconds")
+    __slots__ = ("begun_seconds", "generation", "may_be_behind", "sent_seconds", "session", "taken_seconds")
 
     def __init__(self, session: SessionKey, generation: int) -> None:
         self.session = session
         self.generation = generation
         self.taken_seconds = -math.inf
+        self.may_be_behind = False
         self.sent_seconds = -math.inf
         self.begun_seconds = -math.inf
 

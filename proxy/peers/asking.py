@@ -234,7 +234,7 @@ class Asking:
         if silent or self._company.are_lately_gone:
             self._spawn(self._finish_when_over(answered, generation, silent))
         else:
-            self._finish(answered, generation, Search.NONE)
+            self._finish(answered, generation, Search.NONE, silent)
 
     def _finish_new(self, answered: Sequence[_Answered], generation: int, silent: Sequence[str]) -> list[_Answered]:
         """Those of them that the silent processes may have executed; the others are finished."""
@@ -244,7 +244,7 @@ class Asking:
             is_new = self._company.rules_out(silent, latest)
             (new if is_new else old).append(each)
         if new:
-            self._finish(new, generation, Search.FENCED)
+            self._finish(new, generation, Search.FENCED, silent)
         return old
 
     @staticmethod
@@ -262,12 +262,12 @@ class Asking:
             self._failed((pending for pending, _ in answered), error)
             return
         if is_over:
-            self._finish(answered, generation, Search.SOUGHT)
+            self._finish(answered, generation, Search.SOUGHT, silent)
             return
         for pending, _ in answered:
             self._again(pending)
 
-    def _finish(self, answered: Sequence[_Answered], generation: int, search: Search) -> None:
+    def _finish(self, answered: Sequence[_Answered], generation: int, search: Search, silent: Sequence[str]) -> None:
         # A process that stood still may hear answers that are no longer true; this begins another generation.
         self._company.is_uncertain()
         for pending, answers in answered:
@@ -278,7 +278,7 @@ class Asking:
             elif Told.BUSY in told or pending.is_yielded or generation != self._log.generation:
                 self._again(pending)
             else:
-                self._take(pending, answers, search)
+                self._take(pending, answers, search, may_be_behind=bool(silent))
 
     def _again(self, pending: _Pending) -> None:
         if self._now_seconds() >= pending.deadline_seconds:
@@ -288,7 +288,7 @@ class Asking:
         asyncio.get_running_loop().call_later(pending.pause_seconds, self._enqueue, pending)
         pending.pause_seconds = min(pending.pause_seconds * 2, PAUSES_SECONDS[1])
 
-    def _take(self, pending: _Pending, answers: Sequence[Answer], search: Search) -> None:
+    def _take(self, pending: _Pending, answers: Sequence[Answer], search: Search, *, may_be_behind: bool) -> None:
         """The session belongs to this process from now on."""
         try:
             transaction = self._log.transaction(pending.client, pending.number)
@@ -301,7 +301,7 @@ class Asking:
                 transaction.learn(answer.written, answer.lost, is_native=answer.is_native, is_sought=answer.is_sought)
         self.numbers.prevented += transaction.written.runs > before
         self.numbers.sought += search is Search.SOUGHT
-        transaction.take(self._now_seconds(), search, pending.sent_seconds)
+        transaction.take(self._now_seconds(), search, pending.sent_seconds, may_be_behind=may_be_behind)
         self._end(pending, None)
 
     def _end(self, pending: _Pending, error: CommandError | None) -> None:

@@ -426,6 +426,20 @@ async def test_what_a_client_has_begun_behind_fences_is_not_looked_up() -> None:
     assert one.log.latest(CLIENT) is None
 
 
+async def test_a_late_copy_of_an_older_number_gets_no_newer_ones() -> None:
+    """Who could not be asked may have executed these."""
+    one, two = processes()
+    one.write(6, 0)
+    two.others[0].is_cut = True
+    assert await two.asked(5) is None
+    two.others[0].is_cut = False
+    assert not two.asking.concerns(CLIENT, 5)
+    assert two.asking.concerns(CLIENT, 6)
+    assert await two.asked(6) is None
+    assert 0 in two.log.transaction(CLIENT, 6).written
+    assert not two.asking.concerns(CLIENT, 7)
+
+
 async def test_what_others_know_counts_behind_fences_as_well() -> None:
     one, two, _ = processes(3)
     two.over_seconds = 10.0
