@@ -28,8 +28,8 @@ class Tenure:
 
     ``generation``: that of the log when the session came to this process, -1 if it was given away. ``taken_seconds``:
     when that was, if others were asked. ``may_be_behind``: one of them could not be asked, and may know a newer number,
-    if that of this process came late. Clients have sent ``sent_seconds`` at the earliest a message with this number, and
-    ``begun_seconds`` any with this number; both by the clock of the clients' connections, and -inf if unknown.
+    if that of this process came late. Clients have sent ``sent_seconds`` at the earliest a message with this number,
+    and ``begun_seconds`` any with this number; both by the clock of the clients' connections, and -inf if unknown.
     """
 
     __slots__ = ("begun_seconds", "generation", "may_be_behind", "sent_seconds", "session", "taken_seconds")

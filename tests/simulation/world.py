@@ -439,13 +439,13 @@ class World:
         nodes = [process.node for process in self.processes if process.node is not None]
         if self.network is not None:
             self.network.blocked.clear()
-        while any(node.asking._pending for node in nodes) or (self.plan.numbered and self._may_be_fenced()):  # noqa: ASYNC110 - nothing tells its end
+        while any(node.asking._pending for node in nodes) or (nodes and self._may_be_contested()):  # noqa: ASYNC110 - nothing tells its end
             await asyncio.sleep(0.1)
         for node in nodes:
             await node.kill()
 
-    def _may_be_fenced(self) -> bool:
-        """Whether anything is in progress that is asked about if the server refuses it."""
+    def _may_be_contested(self) -> bool:
+        """Whether anything is in progress that is asked about if links end, or the server refuses it."""
         return self._on_their_way > 0 or any(process.handler.uncommitted()[0] for process in self.processes)
 
     def _start(self, place: int) -> Process:
