@@ -110,7 +110,7 @@ class TakeOver:
         What it executes once it has asked this process, or taken over itself, does not count: from ``lapsed_seconds``
         on, it has to do so for every session.
         """
-        asked_seconds = self._now_seconds()
+        asked_seconds, is_queued = self._now_seconds(), peer.turn.locked()
         try:
             async with asyncio.timeout(QUIET_SECONDS):
                 await peer.turn.acquire()
@@ -120,8 +120,8 @@ class TakeOver:
             # What it was told since the fences were begun, this process has yielded to it, and asks about again.
             if self._holds(peer) or peer.taken_over_seconds > max(asked_seconds, peer.lost_seconds, self._lost_seconds):
                 return Quiet.QUIET
-            if peer.is_linked:
-                # It can be asked again.
+            if is_queued and peer.is_linked:
+                # It can be asked again, sooner than there are other fences.
                 return Quiet.NOT_YET
             begun_seconds = await self._fenced(peer)
             if begun_seconds is not None:

@@ -28,6 +28,7 @@ SEEDS_OF_COALESCING = 3
 SEEDS_OF_BOTH = 3
 SEEDS_OF_FENCES = 3
 SEEDS_OF_LATE_WRITES = 2
+SEEDS_OF_LOYALTY = 2
 FIRST_SEED = int(os.environ.get("TSPROXY_SIMULATION_SEED", "0"))
 ONE_SEED = "TSPROXY_SIMULATION_SEED" in os.environ
 
@@ -202,7 +203,7 @@ def numbered_and_lossy(seed: int) -> Plan:
 def numbered_and_loyal(seed: int) -> Plan:
     """What is known to have begun behind fences is not looked up."""
     drawn = numbered(seed, one_way=seed % 4 == 3, coalesced_share=0.3 * (seed % 2), linger_seconds=0.02)
-    return replace(drawn, loyalty=0.8, inserts_each=60)
+    return replace(drawn, loyalty=0.8, inserts_each=50)
 
 
 def numbered_and_restarted(seed: int) -> Plan:
@@ -244,7 +245,7 @@ def test_fences_hold_while_writes_wait_and_are_lost_or_late(scale: float) -> Non
 @pytest.mark.timeout(3600)
 def test_what_clients_begin_behind_fences_is_executed_once(scale: float) -> None:
     """It is not looked up, although messages of clients are late, and clients go on with other processes."""
-    worlds = list(worlds_of(SEEDS_OF_FENCES, scale, "clients_begin", numbered_and_loyal))
+    worlds = list(worlds_of(SEEDS_OF_LOYALTY, scale, "clients_begin", numbered_and_loyal))
     nodes = [node for world in worlds if world.network is not None for node in world.network.nodes.values()]
     assert ONE_SEED or kept_out(worlds) > 5
     assert ONE_SEED or sum(node.ruled_out for node in nodes) > 10

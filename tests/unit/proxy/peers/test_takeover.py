@@ -154,10 +154,21 @@ async def test_those_who_wait_for_their_turn_share_the_next_fences() -> None:
     assert await bench.number_after(two) == 2
 
 
-async def test_who_can_be_asked_again_is_not_taken_over() -> None:
-    bench, two = Bench(), Peer("tsproxy two", link=LinkDouble())  # type: ignore[arg-type]
-    assert await bench.quiet(two) == [Quiet.NOT_YET]
-    assert bench.fences == []
+async def test_who_can_be_asked_again_is_not_taken_over_by_those_who_wait() -> None:
+    bench, two = Bench(), Peer("tsproxy two")
+    waiting: list[asyncio.Task[list[Quiet]]] = []
+
+    async def comes_later() -> list[Quiet]:
+        two.answered_seconds = bench.now_seconds() + 1
+        two.link = LinkDouble()  # type: ignore[assignment]
+        return await bench.quiet(two)
+
+    bench.meanwhile = lambda: waiting.append(asyncio.create_task(comes_later()))
+    assert await bench.quiet(two) == [Quiet.QUIET]
+    assert await waiting[0] == [Quiet.NOT_YET]
+    assert len(bench.fences) == 1
+    bench.meanwhile = lambda: None
+    assert await bench.number_after(two) == 2, "nobody else waits: the link may be as silent as before"
 
 
 async def test_what_was_begun_behind_fences_was_not_executed_elsewhere() -> None:
