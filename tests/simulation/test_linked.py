@@ -85,7 +85,7 @@ def test_buckets_of_several_proxies_become_one(scale: float) -> None:
         faults = Faults(stall=0, late=0) if seed % 3 else Faults.none()
         drawn = replace(plan(seed), in_parts=True, readers=1, faults=faults, max_count=300)
         drawn = replace(drawn, cuts=seed % 4 == 2, restarts=seed % 4 == 3, restart_pauses_seconds=(5, 20, 60))
-        world = World(seed, replace(drawn, writers=8, inserts_each=30, series=4, lull_seconds=15.0))
+        world = World(seed, replace(drawn, writers=8, inserts_each=22, series=4, lull_seconds=15.0))
         with replayable(seed, "test_linked", "become_one"):
             world.run()
         assert world.network is not None
@@ -101,7 +101,7 @@ def test_statements_that_wait_while_links_are_cut_are_executed_once(scale: float
     reclaimed = 0
     for seed in range(FIRST_SEED, FIRST_SEED + (1 if ONE_SEED else max(4, int(SEEDS_OF_WAITS * scale)))):
         drawn = replace(plan_with_waits(seed), cuts=True)
-        world = World(seed, replace(drawn, writers=8, inserts_each=60, series=4))
+        world = World(seed, replace(drawn, writers=8, inserts_each=40, series=4))
         with replayable(seed, "test_linked", "wait"):
             world.run()
         reclaimed += world.server.withheld
