@@ -344,12 +344,12 @@ class StatementLog:
         return tenure.generation == self.generation and (known.number == number or not tenure.may_be_behind)
 
     def begun_seconds(self, session: SessionKey, number: int) -> float:
-        """See ``Tenure``: a client uses a number when it is done with those before."""
+        """See ``Tenure``, also of a number that is not recorded yet."""
         known = self._sessions.get(session)
         if known is None or known.number > number:
             return -math.inf
         tenure = known.tenure
-        return tenure.begun_seconds if known.number == number else max(tenure.begun_seconds, tenure.sent_seconds)
+        return tenure.begun_seconds if known.number == number else tenure.next_begun_seconds
 
     def begin_generation(self) -> None:
         """No session belongs to this process any more."""

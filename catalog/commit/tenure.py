@@ -42,6 +42,11 @@ class Tenure:
         self.sent_seconds = -math.inf
         self.begun_seconds = -math.inf
 
+    @property
+    def next_begun_seconds(self) -> float:
+        """``begun_seconds`` of the next number: a client uses it when it is done with this one."""
+        return max(self.begun_seconds, self.sent_seconds)
+
     def follow(self, earlier: Tenure) -> None:
-        """A client uses a number of a session when it is done with those before."""
-        self.begun_seconds = max(earlier.begun_seconds, earlier.sent_seconds)
+        """It has the next number of the session."""
+        self.begun_seconds = earlier.next_begun_seconds

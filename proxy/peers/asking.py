@@ -239,10 +239,10 @@ class Asking:
     def _finish_new(self, answered: Sequence[_Answered], generation: int, silent: Sequence[str]) -> list[_Answered]:
         """Those of them that the silent processes may have executed; the others are finished."""
         new, old = list[_Answered](), list[_Answered]()
-        for each in answered:
-            latest = self._log.begun_seconds(each[0].client, each[0].number)
-            is_new = self._company.rules_out(silent, latest)
-            (new if is_new else old).append(each)
+        for pending, answers in answered:
+            begun_seconds = self._log.begun_seconds(pending.client, pending.number)
+            is_new = self._company.rules_out(silent, begun_seconds)
+            (new if is_new else old).append((pending, answers))
         if new:
             self._finish(new, generation, Search.FENCED, silent)
         return old

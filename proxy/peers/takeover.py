@@ -21,7 +21,6 @@ from __future__ import annotations
 import asyncio
 import math
 from collections.abc import Awaitable, Callable
-from time import perf_counter
 from typing import Final, Protocol
 
 import structlog
@@ -68,7 +67,7 @@ class TakeOver:
         backend: Backend,
         now_seconds: Callable[[], float],
         chance: Callable[[], float],
-        client_seconds: Callable[[], float] = perf_counter,
+        client_seconds: Callable[[], float],
     ) -> None:
         """``chance``: a number from 0 to 1, for processes that have to wait for different times.
 
@@ -117,8 +116,7 @@ class TakeOver:
         except TimeoutError:
             return Quiet.NOT_YET
         try:
-            # What it was told since the fences were begun, this process has yielded to it, and asks about again.
-            if self._holds(peer) or peer.taken_over_seconds > max(asked_seconds, peer.lost_seconds, self._lost_seconds):
+            if self._holds(peer, asked_seconds):
                 return Quiet.QUIET
             if is_queued and peer.is_linked:
                 # It can be asked again, sooner than there are other fences.
@@ -147,9 +145,14 @@ class TakeOver:
         """A process seems to have gone; if not, it knows after this time that the others think so."""
         self._departed_seconds = self._client_seconds() + lapse_seconds
 
-    def _holds(self, peer: Peer) -> bool:
-        """Whether all that the process has executed since is refused, or was sent before and is over."""
-        return peer.taken_over_seconds > max(peer.lost_seconds, peer.answered_seconds, self._lost_seconds)
+    def _holds(self, peer: Peer, asked_seconds: float = math.inf) -> bool:
+        """Whether all that the process has executed since is refused, or was sent before and is over.
+
+        ``asked_seconds``: since when something is being asked about. What the other one was told later of that, this
+        process has yielded to it, and asks about again.
+        """
+        told_seconds = min(peer.answered_seconds, asked_seconds)
+        return peer.taken_over_seconds > max(peer.lost_seconds, told_seconds, self._lost_seconds)
 
     async def _fenced(self, peer: Peer) -> float | None:
         """Set up fences when it is this process's turn; returns the time before that, ``None`` if there are none."""
