@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
 from typing import Any
 
@@ -25,6 +26,13 @@ def in_parts(client: pymongo.MongoClient[dict[str, Any]], database: str, collect
     stored = client[database][f"system.buckets.{collection}"].find({}, {"meta": 1})
     documents = Counter((bucket_key(each["_id"].binary), each["meta"]) for each in stored)
     return Counter({each: count for each, count in documents.items() if count > 1})
+
+
+async def joined(client: pymongo.MongoClient[dict[str, Any]], database: str) -> None:
+    """Wait until every bucket is one document."""
+    async with asyncio.timeout(DEADLINE_SECONDS):
+        while in_parts(client, database):  # noqa: ASYNC110 - only the backend knows
+            await asyncio.sleep(0.1)
 
 
 async def killed_while_in_parts(either: MongodProcess, proxy: ProxyProcess, name: str) -> Fleet:

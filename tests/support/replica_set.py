@@ -7,12 +7,11 @@ from pathlib import Path
 from typing import Any, Self
 
 import pymongo
-from pymongo.errors import OperationFailure, PyMongoError
+from pymongo.errors import NotPrimaryError, OperationFailure, PyMongoError
 
 from tests.support.mongod import MongodProcess
 
 NOT_CAUGHT_UP = 262
-NOT_PRIMARY = (10107, 11602, 13435)
 
 
 class Member(MongodProcess):
@@ -102,8 +101,11 @@ class ReplicaSet:
             with self.client() as client:
                 try:
                     client.admin.command("replSetStepDown", seconds, secondaryCatchUpPeriodSecs=5)
+                except NotPrimaryError:
+                    if not attempts_left:
+                        raise
                 except OperationFailure as error:
-                    if error.code not in (NOT_CAUGHT_UP, *NOT_PRIMARY) or not attempts_left:
+                    if error.code != NOT_CAUGHT_UP or not attempts_left:
                         raise
                 else:
                     return
