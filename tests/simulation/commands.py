@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from bson.int64 import Int64
@@ -98,7 +98,8 @@ class CommandLine:
         elif "txnNumber" in command:
             if (transaction := self._transactions.get(_transaction_of(command))) is None:
                 return _SESSION_ENDED
-            documents = [decode(transaction.snapshot[each]) for each in sorted(transaction.snapshot)]
+            ids = _ids_of(command["filter"], transaction.snapshot)
+            documents = (decode(transaction.snapshot[each]) for each in ids)
             found = [each for each in documents if _fits(each, command["filter"])][: command.get("limit")]
         return {"cursor": {"id": Int64(0), "ns": "db.system.buckets.c", "firstBatch": found}, "ok": 1.0}
 
@@ -127,7 +128,7 @@ class CommandLine:
         """The stored documents themselves, by id."""
         stored = self._server.current
         documents = {} if stored is None else stored.documents
-        return [documents[each] for each in sorted(documents) if _fits(documents[each], query)]
+        return [documents[each] for each in _ids_of(query, documents) if _fits(documents[each], query)]
 
     def _of_incarnation(self, uuid: bytes | None) -> Stored | None:
         stored = self._server.current
@@ -158,9 +159,7 @@ class CommandLine:
             return _SESSION_ENDED
         for statement in command["deletes"]:
             assert list(statement["q"]) == ["_id"]
-            for each in transaction.snapshot:
-                if _fits(decode(transaction.snapshot[each]), statement["q"]):
-                    transaction.deleted.append(each)
+            transaction.deleted += _ids_of(statement["q"], transaction.snapshot)
         if not self._is_unchanged(transaction):
             return self._conflict(command)
         return {"n": len(transaction.deleted), "ok": 1.0}
@@ -204,18 +203,24 @@ def _transaction_of(command: Mapping[str, Any]) -> tuple[bytes, int]:
     return bytes(command["lsid"]["id"]), int(command["txnNumber"])
 
 
+def _ids_of(query: Mapping[str, Any], documents: Iterable[bytes]) -> list[bytes]:
+    """The ids among these that the query names, by one id, a list of them, or a range; in order."""
+    wanted = query.get("_id")
+    if wanted is None:
+        return sorted(documents)
+    if not isinstance(wanted, Mapping):
+        return [each for each in documents if each == wanted.binary]
+    assert set(wanted) - {"$in"} == {"$gte", "$lte"}
+    least, most = wanted["$gte"].binary, wanted["$lte"].binary
+    named = {each.binary for each in wanted["$in"]} if "$in" in wanted else None
+    return sorted(each for each in documents if least <= each <= most and (named is None or each in named))
+
+
 def _fits(document: Mapping[str, Any], query: Mapping[str, Any]) -> bool:
-    """``matches`` with ranges of ids."""
-    identity = query.get("_id")
-    if isinstance(identity, Mapping):
-        assert set(identity) - {"$in"} == {"$gte", "$lte"}
-        if not identity["$gte"] <= document["_id"] <= identity["$lte"]:
-            return False
-        if document["_id"] not in identity.get("$in", [document["_id"]]):
-            return False
-        query = {name: condition for name, condition in query.items() if name != "_id"}
-    if "control.closed" in query and query["control.closed"] == {"$ne": True}:
+    """Whether the rest of the query fits, too."""
+    conditions = {name: condition for name, condition in query.items() if name != "_id"}
+    if conditions.get("control.closed") == {"$ne": True}:
         if same(at(document, "control.closed"), True):
             return False
-        query = {name: condition for name, condition in query.items() if name != "control.closed"}
-    return matches(document, query)
+        del conditions["control.closed"]
+    return matches(document, conditions)
