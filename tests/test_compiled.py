@@ -54,7 +54,7 @@ sys.exit(pytest.main(sys.argv[1:]))
 """
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(900)
 def test_unit_tests_pass_on_the_compiled_modules() -> None:
     paths = [f"tests/unit/{room}" for room in ROOMS]
     others = [f"--deselect={each}" for each in REPLACES_PARTS]

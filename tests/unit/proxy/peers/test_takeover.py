@@ -131,7 +131,8 @@ async def test_each_answer_and_each_lost_link_makes_new_ones_necessary_but_not_w
     assert await bench.number_after(two) == 3
     bench.take_over.forget_fences()
     assert await bench.number_after(two) == 4
-    assert min(pauses(bench)) >= TURN_SECONDS
+    # Event loops round their timers to milliseconds.
+    assert min(pauses(bench)) >= TURN_SECONDS - 0.001
 
 
 async def test_what_happens_while_they_are_set_up_makes_them_worthless() -> None:
