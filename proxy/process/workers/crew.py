@@ -142,7 +142,10 @@ class Crew:
                     await self._lives.changed()
         except TimeoutError:
             pass
-        if self._lives.is_stopping or new not in self._lives.running or not new.is_ready:
+        if self._lives.is_stopping:
+            # Both were told to stop.
+            return False
+        if new not in self._lives.running or not new.is_ready:
             reason = "; ".join(new.failure.problems) if new.failure is not None else new.state.trouble
             log.error("a new worker is not ready, keeping the old ones", number=number, reason=reason)
             new.stop("it was not ready in time", others_accept=True)

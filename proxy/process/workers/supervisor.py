@@ -251,6 +251,8 @@ class Supervisor:
         self._overview.follow(settings)
         # Also those that will take the place of others.
         for member in self._crew.everybody:
+            if member.is_leaving:
+                continue
             share = self._share(member.number)
             self._tasks.spawn(self._reload(member.number, member.ask("reload", share, RELOAD_SECONDS)))
 
