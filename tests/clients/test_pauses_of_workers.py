@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
@@ -12,7 +13,7 @@ from typing import Any
 
 import pymongo
 import pytest
-from pymongo.errors import AutoReconnect, OperationFailure
+from pymongo.errors import AutoReconnect, OperationFailure, PyMongoError
 
 from tests.support.mongod import MongodProcess
 from tests.support.ports import LOOPBACK, free_port
@@ -125,22 +126,52 @@ def test_the_last_of_several_commands_counts_when_a_worker_goes_on(workers: Work
         workers.until_all_are("paused")
 
 
+def test_a_restart_waits_until_clients_are_resumed(workers: Workers, db_name: str) -> None:
+    """A worker that stops refuses what it holds; drivers retry only once, and there are two workers."""
+    proxy, errors, done = workers.proxy, list[Exception](), list[int]()
+
+    def insert(number: int) -> None:
+        try:
+            with proxy.client() as client:
+                client[db_name].c.insert_one({"_id": number})
+            done.append(number)
+        except PyMongoError as error:
+            errors.append(error)
+
+    with workers.client() as client:
+        assert client.admin.command({"tsproxy": "pause"})["state"] == "paused"
+        threads = [threading.Thread(target=insert, args=(number,)) for number in range(8)]
+        for thread in threads:
+            thread.start()
+        proxy.signal(signal.SIGUSR2)
+        proxy.wait_until(lambda: "waits until clients are resumed" in proxy.log)
+        own = client.admin.command({"tsproxy": "status"})["worker"]["number"]
+        victim = workers.states(16)[1 - own][0]
+        time.sleep(1)
+        assert "all workers were restarted" not in proxy.log
+        client.admin.command({"tsproxy": "resume"})
+    proxy.wait_until(lambda: "all workers were restarted" in proxy.log)
+    for thread in threads:
+        thread.join()
+    assert errors == []
+    assert sorted(done) == list(range(8))
+    assert victim not in [pid for pid, _ in workers.states(16).values()]
+
+
 @pytest.mark.parametrize("nth", [1, 2])
 def test_pause_and_resume_while_workers_are_restarted(workers: Workers, nth: int) -> None:
     """The worker that starts at this moment is not one of those that serve."""
-
-    def restart_and(command: str, done: int) -> None:
-        begun = workers.proxy.log.count("starting")
-        workers.proxy.signal(signal.SIGUSR2)
-        # The line of the supervisor, and those of the workers.
-        workers.proxy.wait_until(lambda: workers.proxy.log.count("starting") >= begun + 1 + nth, 30)
-        with workers.client() as client:
-            client.admin.command({"tsproxy": command, **({"waitSeconds": 0} if command == "pause" else {})})
-        workers.proxy.wait_until(lambda: workers.proxy.log.count("all workers were restarted") == done, 60)
-
-    restart_and("pause", 1)
+    proxy = workers.proxy
+    begun = proxy.log.count("starting")
+    proxy.signal(signal.SIGUSR2)
+    # The line of the supervisor, and those of the workers.
+    proxy.wait_until(lambda: proxy.log.count("starting") >= begun + 1 + nth, 30)
+    with workers.client() as client:
+        client.admin.command({"tsproxy": "pause", "waitSeconds": 0})
     workers.until_all_are("paused")
-    restart_and("resume", 2)
+    with workers.client() as client:
+        client.admin.command({"tsproxy": "resume"})
+    proxy.wait_until(lambda: "all workers were restarted" in proxy.log, 60)
     workers.until_all_are("serving")
 
 

@@ -117,17 +117,28 @@ class Crew:
             if not member.is_leaving:
                 member.tell("interrupt", {})
 
-    async def replace_all(self) -> bool:
-        """Replace one worker after the other, each when the new one is ready; whether all were replaced."""
+    async def replace_all(self, until_possible: Callable[[], Awaitable[None]]) -> bool:
+        """Replace one worker after the other, each when the new one is ready; whether all were replaced.
+
+        ``until_possible`` is waited for before each of them.
+        """
         self.is_replacing = True
         try:
             for number in range(self.size):
-                if not await self._replace(number):
+                await until_possible()
+                if self.is_stopping or not await self._replaced(number):
                     return False
         finally:
             self.is_replacing = False
-            self._lives.has_changed.set()
         return True
+
+    async def _replaced(self, number: int) -> bool:
+        self._lives.is_replacing = True
+        try:
+            return await self._replace(number)
+        finally:
+            self._lives.is_replacing = False
+            self._lives.has_changed.set()
 
     async def _replace(self, number: int) -> bool:
         old = self.members[number]
@@ -214,8 +225,8 @@ class Crew:
         obstacles.pop(number, None)
 
     async def _until_replaced(self) -> None:
-        """Wait while all workers are restarted."""
-        while self.is_replacing and not self.is_stopping:
+        """Wait while a worker is restarted."""
+        while self._lives.is_replacing and not self.is_stopping:
             await self._lives.changed()
 
     def has_served(self) -> None:
@@ -304,6 +315,8 @@ class _Lives:
         self.obstacles: dict[int, str] = {}
         """Why no process can be started, by the numbers of workers that have ended."""
         self.is_stopping = False
+        self.is_replacing = False
+        """Whether a worker is being replaced now, in a restart of all."""
         self.has_served = False
         self.none_left = asyncio.Event()
         self.gone = sum_of([], 0.0)

@@ -7,6 +7,7 @@ What they are told arrives in this order, also at a worker that goes on later.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, Final
@@ -32,8 +33,20 @@ class LastOrder:
         self.held: Order | None = None
         """The command by which clients are paused or drained."""
         self._latest: Order | None = None
+        self._has_changed = asyncio.Event()
         self._crew = crew
         self._tasks = tasks
+
+    @property
+    def is_pause(self) -> bool:
+        """Whether commands of clients are held."""
+        return self.held is not None and self.held["name"] == "pause"
+
+    async def until_resumed(self) -> None:
+        """Wait while clients are paused."""
+        while self.is_pause:
+            self._has_changed.clear()
+            await self._has_changed.wait()
 
     async def execute(self, order: Order, seconds: float) -> dict[str, Any]:
         """Have all workers execute one of ``STATES``; returns their reply, or raises ``CommandError``.
@@ -53,6 +66,7 @@ class LastOrder:
                 self.held = None if resumes else order
             elif not resumes:
                 self.held = before
+            self._has_changed.set()
             refused = [each for each, reply in replies.items() if isinstance(reply, CommandError)]
             agree = {each for each, reply in replies.items() if isinstance(reply, Mapping)}
             others = [each for each in crew.everybody if each not in agree and (is_done or each not in refused)]

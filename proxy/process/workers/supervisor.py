@@ -243,8 +243,14 @@ class Supervisor:
 
     async def _restart(self) -> None:
         log.info("restarting the workers, one after the other", workers=self._crew.size)
-        if await self._crew.replace_all():
+        if await self._crew.replace_all(self._until_resumed):
             log.info("all workers were restarted")
+
+    async def _until_resumed(self) -> None:
+        # A worker that stops refuses what it holds. Drivers retry that once, and the next one would refuse it again.
+        if self._last_order.is_pause:
+            log.info("the restart of workers waits until clients are resumed")
+            await self._last_order.until_resumed()
 
     def _follow(self, settings: Settings) -> None:
         logs.set_level(settings.log_level)

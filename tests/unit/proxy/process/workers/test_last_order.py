@@ -123,6 +123,19 @@ async def test_a_pause_that_is_refused_leaves_the_state_as_it_was(bench: Bench) 
     assert bench.crew.second.told == [("resume", True), ("drain", False)]
 
 
+async def test_a_pause_can_be_waited_for(bench: Bench) -> None:
+    await bench.last_order.until_resumed()
+    await bench.execute("pause", DONE, DONE)
+    waiting = asyncio.create_task(bench.last_order.until_resumed())
+    with pytest.raises(CommandError, match="not now"):
+        await bench.execute("resume", REFUSED, REFUSED)
+    assert not waiting.done()
+    await bench.execute("resume", DONE, DONE)
+    await waiting
+    await bench.execute("drain", DONE, DONE)
+    await bench.last_order.until_resumed()
+
+
 async def test_the_command_that_was_asked_for_last_decides(bench: Bench) -> None:
     bench.crew.meanwhile.clear()
     pausing = asyncio.ensure_future(bench.execute("pause", DONE, HANGS))
