@@ -312,6 +312,14 @@ class CommitOutcomes:
             size_bytes -= len(doubt.write.statement)
             self._catalog.lose(batch, doubt.error)
 
+    def pursued(self) -> tuple[int, int]:
+        """The measurements in doubt, and the bytes of the statements that write them."""
+        doubts = self.doubts.values()
+        return (
+            sum(len(doubt.write.batch.measurements) for doubt in doubts),
+            sum(len(doubt.write.statement) for doubt in doubts),
+        )
+
     async def pursue(self, slice_seconds: float) -> None:
         """Try once to resolve the writes in doubt, for up to ``slice_seconds`` for each group that is sent together."""
         groups: dict[tuple[VirtualCollection, WriteConcern, bool, bool], list[PreparedWrite]] = {}

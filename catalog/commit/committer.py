@@ -208,6 +208,10 @@ class Committer:
         """The time until which a writer that comes now may wait for its outcome."""
         return self._clock.monotonic_seconds() + self.options.server_selection_timeout_seconds
 
+    def pursued(self) -> tuple[int, int]:
+        """The measurements of writes with an unknown outcome that are pursued, and the bytes of their statements."""
+        return self._outcomes.pursued()
+
     def is_over(self, deadline_seconds: float) -> bool:
         """Whether this deadline has passed."""
         return self._clock.monotonic_seconds() >= deadline_seconds

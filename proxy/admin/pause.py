@@ -117,6 +117,8 @@ class Pause:
         self._since = 0.0
         """When draining began, as sessions know the time."""
         self._refuses = False
+        self.is_stopping = False
+        """Whether the proxy stops, so that clients leave whatever is asked for."""
 
     @property
     def is_serving(self) -> bool:
@@ -153,6 +155,7 @@ class Pause:
 
     def stop(self) -> None:
         """The proxy is stopping: what is held cannot start any more."""
+        self.is_stopping = True
         error = BackendUnavailable("the proxy is stopping", code=SHUTDOWN_IN_PROGRESS)
         self.held.refuse_all(error)
         self._gate.refuse_all(error)

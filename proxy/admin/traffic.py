@@ -60,6 +60,8 @@ class Traffic:
         self._uncommitted = uncommitted
         self._probe = probe
         self._grace_seconds = grace_seconds
+        self._asked = 0
+        """How often commands of clients were to be stopped."""
         self._end: asyncio.TimerHandle | None = None
         """The end of the time that draining gives to running commands."""
 
@@ -111,13 +113,14 @@ class Traffic:
 
     async def _hold(self, call: Call) -> Mapping[str, Any]:
         self._refuse_while(State.DRAINING, "pause")
+        self._asked += 1
         self._pause.pause(call.number("limitSeconds", USUAL_LIMIT_SECONDS))
         self._clients.hold(self._pause)
         left = await self._quiet(call.number("waitSeconds", USUAL_WAIT_SECONDS))
         return {**self.status(), **left}
 
     async def _resume(self, call: Call) -> Mapping[str, Any]:
-        was = self._pause.state
+        was, asked = self._pause.state, self._asked
         if was is State.PAUSED and not call.fields.get("force"):
             try:
                 await self._probe()
@@ -126,6 +129,8 @@ class Traffic:
                     error.code,
                     f"the backend does not answer, so commands stay held; force: true starts them: {error.message}",
                 ) from None
+            if self._asked != asked:
+                raise CommandError(CONFLICT, "clients were paused again meanwhile: commands stay held")
         held = len(self._pause.held)
         if self._end is not None:
             self._end.cancel()
@@ -135,6 +140,7 @@ class Traffic:
 
     async def _drain(self, call: Call) -> Mapping[str, Any]:
         self._refuse_while(State.PAUSED, "drain")
+        self._asked += 1
         self._pause.drain(call.administrator)
         self._clients.hold(self._pause)
         grace_seconds = self._grace_seconds()

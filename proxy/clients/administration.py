@@ -10,13 +10,13 @@ from typing import Final
 
 from proxy.admin.client_list import ClientList, Connection
 from proxy.admin.handler import Action, AdminHandler
-from proxy.admin.pause import AdminOnly, BackendGate, Pause, Probe
+from proxy.admin.pause import AdminOnly, BackendGate, Pause, Probe, State
 from proxy.admin.rights import AdminRights, Origin, Privileges
 from proxy.admin.traffic import Traffic
 from proxy.admin.workers import Workers
 from proxy.clients.admission import Admission
 from proxy.clients.handlers import Gatekeeper
-from proxy.clients.leaving import Leaving, patience
+from proxy.clients.leaving import STOPS, Farewell, Leaving, patience
 from proxy.clients.roster import Roster
 from proxy.hello.handler import HelloHandler
 from proxy.observe.metrics import ConnectionNumbers
@@ -102,6 +102,9 @@ class Administration:
     def stop(self) -> None:
         """The server stops: it does not wait for held commands, whose clients get an error that drivers retry."""
         self._pause.stop()
+        if self._pause.state is State.PAUSED:
+            # What arrives now would be held for as long as the stop takes.
+            self._install(Farewell(STOPS))
 
     # --- proxy.admin.traffic.Clients ----------------------------------------------------------------------------
 
@@ -109,12 +112,19 @@ class Administration:
         return list(self._clients)
 
     def hold(self, pause: Pause | None) -> None:
+        if self._pause.is_stopping:
+            # Clients leave anyway. What would be held is refused.
+            if self._pause.state is State.PAUSED:
+                self._install(Farewell(STOPS))
+            return
         self._install(pause)
         if pause is None and self._leaving is not None:
             self._leaving.cancel()
             self._leaving = None
 
     def disconnect(self, keep: Callable[[Session], bool], grace_seconds: float, refuse: Callable[[], None]) -> None:
+        if self._pause.is_stopping:
+            return
         leaving = Leaving(self._clients, self._hello.interrupt, time.monotonic)
         if self._leaving is not None:
             self._leaving.cancel()

@@ -31,6 +31,7 @@ END_SECONDS: Final = 0.5
 """Time in which a connection that was closed must end. With TLS, it ends when the client confirms that, which one that
 does not read does not."""
 LOOK_SECONDS: Final = 0.05
+STOPS: Final = "the proxy is stopping"
 
 Keep = Callable[[Session], bool]
 

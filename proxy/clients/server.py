@@ -29,7 +29,7 @@ from proxy.clients.connection_board import ConnectionBoard
 from proxy.clients.dispatch import Dispatcher
 from proxy.clients.handlers import Gatekeeper, Handlers
 from proxy.clients.idle_clients import close_idle
-from proxy.clients.leaving import Farewell, Leaving, patience
+from proxy.clients.leaving import STOPS, Farewell, Leaving, patience
 from proxy.clients.measuring import Measuring, Numbers
 from proxy.clients.new_collections import NewCollections
 from proxy.clients.relay_only import NoNamespaces, OpenGate, no_cursors, no_effects, no_login, no_others, no_translate
@@ -362,7 +362,7 @@ class Server:
 
     def _refuse_all(self) -> None:
         for dispatcher in self._dispatchers:
-            dispatcher.hold = Farewell("the proxy is stopping")
+            dispatcher.hold = Farewell(STOPS)
 
     async def stop(self, on_closed: Callable[[], None] = lambda: None, *, takes_queue: bool = True) -> None:
         """Stop, in the order that the module's docstring gives. ``on_closed`` is called after the first step.

@@ -137,11 +137,16 @@ class Coalescer:
         self._precedence = precedence
         self._lanes: dict[_LaneKey, _Lane] = {}
         self._tasks = CommitTasks(clock, report)
-        self._doubt_bytes = 0
+        self._doubts: dict[CoalescedCommand, int] = {}
+        """The commands that are pursued, with the bytes of their documents."""
 
     def share_backend(self, others: int) -> None:
         """As many other proxies use the backend from now on."""
         self.whole_documents = min(self._whole_alone * (1 + others), WHOLE_DOCUMENTS)
+
+    def pursued(self) -> tuple[int, int]:
+        """The measurements of commands with an unknown outcome that are pursued, and the bytes of their documents."""
+        return sum(len(command.entries) for command in self._doubts), sum(self._doubts.values())
 
     def deadline_seconds(self) -> float:
         """The time until which a writer that comes now may wait for its outcome."""
@@ -311,16 +316,16 @@ class Coalescer:
         doubtful = command.doubt(unknown, self._clock.monotonic_seconds())
         size_bytes = sum(len(entry.document) for entry in command.entries)
         may_be_sent = command.number is not None and not command.is_barred
-        if not doubtful or not may_be_sent or self._doubt_bytes + size_bytes > DOUBTS_LIMIT_BYTES:
+        if not doubtful or not may_be_sent or sum(self._doubts.values()) + size_bytes > DOUBTS_LIMIT_BYTES:
             self._store.settled(command.number, is_known=False)
             for writer in doubtful.values():
                 writer.lose(unknown)
             return
-        self._doubt_bytes += size_bytes
-        self._tasks.spawn(self._pursue(command, doubtful, unknown, size_bytes))
+        self._doubts[command] = size_bytes
+        self._tasks.spawn(self._pursue(command, doubtful, unknown))
 
     async def _pursue(
-        self, command: CoalescedCommand, doubtful: dict[int, DoubtfulWriter], unknown: CommandError, size_bytes: int
+        self, command: CoalescedCommand, doubtful: dict[int, DoubtfulWriter], unknown: CommandError
     ) -> None:
         """Send a command again until its outcome is known, for writers that may send their statement again."""
         until_seconds = self._clock.monotonic_seconds() + LONGEST_PURSUIT_SECONDS
@@ -341,7 +346,7 @@ class Coalescer:
                     return
                 await asyncio.sleep(PAUSE_SECONDS)
         finally:
-            self._doubt_bytes -= size_bytes
+            del self._doubts[command]
             if doubtful:
                 self._store.settled(command.number, is_known=False)
             for writer in doubtful.values():

@@ -169,6 +169,8 @@ class CatalogReadings:
     """Measurements of inserts that the backend carries out itself."""
     access: AccessNumbers = field(default_factory=AccessNumbers)
     peers: PeerNumbers = field(default_factory=PeerNumbers)
+    pursued: Callable[[], tuple[int, int]] = lambda: (0, 0)
+    """Measurements of writes with an unknown outcome that are pursued, and their bytes."""
 
 
 class Metrics(Collector):
@@ -310,6 +312,15 @@ def _collect_buckets(catalog: CatalogReadings) -> Iterator[Metric]:
         measurements,
     )
     yield _gauge("tsproxy_uncommitted_bytes", "Size of the measurements that are not committed yet.", size_bytes)
+    measurements, size_bytes = catalog.pursued()
+    yield _gauge(
+        "tsproxy_pursued_measurements",
+        "Measurements of retryable writes that were sent and may be stored, and are sent again until this is known.",
+        measurements,
+    )
+    yield _gauge(
+        "tsproxy_pursued_bytes", "Size of the writes that are sent again until their outcome is known.", size_bytes
+    )
     yield _counter(
         "tsproxy_native_measurements",
         "Measurements of inserts that were relayed because the backend stores them faster.",

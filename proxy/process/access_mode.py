@@ -108,6 +108,10 @@ class AccessMode:
 
         return AccessNumbers(access, self.coalescer.metrics)
 
+    def pursued(self) -> tuple[int, int]:
+        """The measurements of coalesced inserts with an unknown outcome that are pursued, and their bytes."""
+        return self.coalescer.pursued()
+
     def sentence(self) -> str:
         """What ``/readyz`` says of the access; ``""`` if the backend has no time-series collections."""
         profile = self._backend.profile

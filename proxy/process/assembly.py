@@ -141,7 +141,7 @@ async def assemble(
     is_auto = settings.write_strategy == "auto"
     mode = AccessMode(backend, catalog, committer, ingest, clock, spawn, coalesces_small=is_auto)
     readings = _readings(catalog, committer, ingest, in_parts, compressing.metrics, forms.spent)
-    metrics.read_catalog(replace(readings, access=mode.numbers))
+    metrics.read_catalog(replace(readings, access=mode.numbers, pursued=lambda: _pursued(committer, mode)))
     return Assembly(
         backend=backend,
         catalog=catalog,
@@ -271,6 +271,11 @@ def _readings(
         ingest.uncommitted,
         lambda: ingest.native.measurements,
     )
+
+
+def _pursued(committer: Committer, mode: AccessMode) -> tuple[int, int]:
+    (measurements, size_bytes), (coalesced, coalesced_bytes) = committer.pursued(), mode.pursued()
+    return measurements + coalesced, size_bytes + coalesced_bytes
 
 
 def write_strategy(settings: Settings, catalog: BucketCatalog, clock: Clock) -> WriteStrategy:

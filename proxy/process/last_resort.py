@@ -7,6 +7,7 @@ nobody reads.
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
 import socket
@@ -16,6 +17,7 @@ from contextlib import suppress
 from typing import Final, Self
 
 import structlog
+import uvloop
 
 log = structlog.get_logger(__name__)
 
@@ -59,7 +61,7 @@ class LastResort:
                 if self._timer is None:
                     self._start(seconds(), 1)
 
-        self._ear = _Ear(frozenset(signals), heard)
+        self._ear = _Ear(frozenset(signals), heard, collects=isinstance(asyncio.get_running_loop(), uvloop.Loop))
 
     def within(self, seconds: float, exit_code: int) -> None:
         """From now on, the process ends with this code unless it has ended after this time, or ``cancel`` is called."""
@@ -86,8 +88,10 @@ class LastResort:
 class _Ear:
     """A thread that learns of signals before the event loop, and passes them on to it."""
 
-    def __init__(self, signals: frozenset[int], heard: Callable[[], None]) -> None:
+    def __init__(self, signals: frozenset[int], heard: Callable[[], None], *, collects: bool) -> None:
+        """``collects``: the loop learns from handlers which signals have come, and needs to be woken only."""
         self._signals = signals
+        self._collects = collects
         self._heard = heard
         self._inner, self._outer = socket.socketpair()
         self._outer.setblocking(False)
@@ -102,8 +106,10 @@ class _Ear:
             if not self._signals.isdisjoint(numbers):
                 self._heard()
             if self._to_loop >= 0:
+                # A number that comes later than that of another signal, by which the loop has learned of both, would
+                # be a second signal: a stop would not wait for clients.
                 with suppress(OSError):  # full: the loop will look anyway
-                    os.write(self._to_loop, numbers)
+                    os.write(self._to_loop, b"\0" if self._collects else numbers)
 
     def close(self) -> None:
         """Let the loop learn of signals itself; nothing is heard after this."""

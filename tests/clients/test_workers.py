@@ -238,8 +238,9 @@ def test_a_worker_that_hangs_is_named_and_replaced_when_it_is_killed(tmp_path: P
         try:
             hangs.wait_until(lambda: hangs.status("/readyz") == (503, f"not ready: worker {number}: {SILENT}\n"), 20)
             assert hangs.metrics()["tsproxy_workers_ready"] == 1
+            # tests/clients/test_pauses_of_workers.py has the commands that all others execute nevertheless.
             with pytest.raises(OperationFailure, match=f"worker {number} does not answer") as raised:
-                here.command({"tsproxy": "resume"})
+                here.command({"tsproxy": "kill", "connection": 999_999})
             assert raised.value.code == 6, "HostUnreachable, as of a backend that does not answer"
             os.kill(pid, signal.SIGCONT)
             hangs.wait_until(lambda: ready(hangs), 20)

@@ -316,7 +316,8 @@ class Process:
         assert not self.handler._held
         if self.coalescing is not None:
             coalescer = self.coalescing.coalescer
-            assert coalescer.documents_ready == coalescer._doubt_bytes == 0
+            assert coalescer.documents_ready == 0
+            assert coalescer.pursued() == (0, 0)
             assert not coalescer._lanes
         assert not catalog._work.unclaimed
         assert not catalog._work.ready

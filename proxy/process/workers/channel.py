@@ -19,6 +19,9 @@ from proxy.observe.tasks import TaskSet
 MOST_BYTES: Final = 64 * 1024 * 1024
 """Longest message; a longer one ends the connection."""
 
+LOOK_SECONDS: Final = 2.0
+"""Interval of looks whether it makes sense to wait for an answer."""
+
 Replier = Callable[[str, Mapping[str, Any]], Awaitable[Mapping[str, Any]]]
 """Answers a question by its name and fields; raises ``CommandError``."""
 
@@ -52,17 +55,32 @@ class Channel(asyncio.Protocol):
         self._is_lost = asyncio.Event()
         self._is_closed = False
 
-    async def ask(self, question: str, fields: Mapping[str, Any], timeout_seconds: float) -> Mapping[str, Any]:
-        """The answer of the other end; raises what it raises as ``CommandError``, and ``ChannelLost``."""
+    async def ask(
+        self,
+        question: str,
+        fields: Mapping[str, Any],
+        timeout_seconds: float,
+        is_hopeless: Callable[[], bool] = lambda: False,
+    ) -> Mapping[str, Any]:
+        """The answer of the other end; raises what it raises as ``CommandError``, and ``ChannelLost``.
+
+        ``is_hopeless``: whether to wait no longer than ``LOOK_SECONDS``; asked again each time these have passed.
+        """
         number = next(self._numbers)
         answered: asyncio.Future[Mapping[str, Any]] = asyncio.get_running_loop().create_future()
         self._questions[number] = answered
         try:
             self._send({"question": question, "number": number, "fields": fields})
-            async with asyncio.timeout(timeout_seconds):
-                return await answered
-        except TimeoutError:
-            raise ChannelLost(f"no answer in {timeout_seconds:g} s") from None
+            left_seconds = timeout_seconds
+            while left_seconds > 0:
+                step_seconds = min(left_seconds, LOOK_SECONDS)
+                await asyncio.wait({answered}, timeout=step_seconds)
+                if answered.done():
+                    return answered.result()
+                left_seconds -= step_seconds
+                if is_hopeless():
+                    break
+            raise ChannelLost(f"no answer in {timeout_seconds - left_seconds:g} s")
         finally:
             del self._questions[number]
 

@@ -16,8 +16,8 @@ from proxy.observe.tasks import TaskSet
 from proxy.process.exit_codes import ExitCode, ProcessFailed
 from proxy.process.sockets import Sockets
 from proxy.process.workers.channel import ChannelLost
-from proxy.process.workers.fan_out import HOST_UNREACHABLE, Reply, merged
-from proxy.process.workers.member import ASK_SECONDS, Failure, Member
+from proxy.process.workers.fan_out import STARTING, NotReached, Reply, merged
+from proxy.process.workers.member import SILENT, Failure, Member
 from proxy.process.workers.restart_pauses import RestartPauses
 from proxy.process.workers.summed_readings import sum_of, without_gauges
 from proxy.process.workers.sums import Sums
@@ -101,6 +101,9 @@ class Crew:
 
         await member.start(descriptors, answer)
         self._lives.add(member)
+        if self.is_stopping:
+            # The others were told while this process was started.
+            member.stop("the supervisor stops", others_accept=True)
         self._tasks.spawn(self._accompany(member))
         return member
 
@@ -114,17 +117,28 @@ class Crew:
             if not member.is_leaving:
                 member.tell("interrupt", {})
 
-    async def replace_all(self) -> bool:
-        """Replace one worker after the other, each when the new one is ready; whether all were replaced."""
+    async def replace_all(self, until_possible: Callable[[], Awaitable[None]]) -> bool:
+        """Replace one worker after the other, each when the new one is ready; whether all were replaced.
+
+        ``until_possible`` is waited for before each of them.
+        """
         self.is_replacing = True
         try:
             for number in range(self.size):
-                if not await self._replace(number):
+                await until_possible()
+                if self.is_stopping or not await self._replaced(number):
                     return False
         finally:
             self.is_replacing = False
-            self._lives.has_changed.set()
         return True
+
+    async def _replaced(self, number: int) -> bool:
+        self._lives.is_replacing = True
+        try:
+            return await self._replace(number)
+        finally:
+            self._lives.is_replacing = False
+            self._lives.has_changed.set()
 
     async def _replace(self, number: int) -> bool:
         old = self.members[number]
@@ -139,7 +153,10 @@ class Crew:
                     await self._lives.changed()
         except TimeoutError:
             pass
-        if self._lives.is_stopping or new not in self._lives.running or not new.is_ready:
+        if self._lives.is_stopping:
+            # Both were told to stop.
+            return False
+        if new not in self._lives.running or not new.is_ready:
             reason = "; ".join(new.failure.problems) if new.failure is not None else new.state.trouble
             log.error("a new worker is not ready, keeping the old ones", number=number, reason=reason)
             new.stop("it was not ready in time", others_accept=True)
@@ -208,8 +225,8 @@ class Crew:
         obstacles.pop(number, None)
 
     async def _until_replaced(self) -> None:
-        """Wait while all workers are restarted."""
-        while self.is_replacing and not self.is_stopping:
+        """Wait while a worker is restarted."""
+        while self._lives.is_replacing and not self.is_stopping:
             await self._lives.changed()
 
     def has_served(self) -> None:
@@ -232,11 +249,19 @@ class Crew:
             return next(iter(reasons))
         return "; ".join(f"{_named(numbers)}: {trouble}" for trouble, numbers in reasons.items())
 
-    async def for_all(self, question: str, fields: Mapping[str, Any], seconds: float) -> dict[str, Any]:
-        """Ask all workers that serve, and merge their answers; raises ``CommandError``."""
-        members = [each for each in self.members.values() if each in self._lives.running]
+    async def replies(self, question: str, fields: Mapping[str, Any], seconds: float) -> dict[Member, Reply]:
+        """What all workers with clients answer within this time, those that are leaving last.
+
+        Those that end meanwhile, do not serve yet, or have stopped serving, are asked, too, and left out.
+        """
+        members = sorted(self._lives.running, key=Member.order)
         replies = await asyncio.gather(*(_asked(each, question, fields, seconds) for each in members))
-        return merged(replies, any_suffices=fields.get("name") == "kill")
+        found = zip(members, replies, strict=True)
+        return {member: reply for member, reply in found if member in self._lives.running and _counts(member, reply)}
+
+    async def for_all(self, question: str, fields: Mapping[str, Any], seconds: float) -> dict[str, Any]:
+        """Ask as ``replies``, and merge the answers, of which one suffices; raises ``CommandError``."""
+        return merged(list((await self.replies(question, fields, seconds)).values()), any_suffices=True)
 
     async def look(self, question: str) -> None:
         """Read the metrics, or the numbers of the status page, of all workers."""
@@ -248,16 +273,19 @@ class Crew:
         return self._lives.is_stopping
 
     def stop(self, *, others_accept: bool) -> None:
-        """Let all workers stop; a second time, they do not wait for their clients.
+        """Let all workers stop; a second time, they do not wait for their clients, and those that hang are killed.
 
         ``others_accept``: whether another program has the sockets, too.
         """
-        self._lives.is_stopping = True
+        is_again, self._lives.is_stopping = self._lives.is_stopping, True
         self._lives.has_changed.set()
         if not self._lives.running:
             self._lives.none_left.set()
         for member in self.everybody:
-            member.stop("the supervisor stops", others_accept=others_accept)
+            if is_again and member.is_silent:
+                member.kill()
+            else:
+                member.stop("the supervisor stops", others_accept=others_accept)
 
     async def all_ended(self, patience_seconds: float) -> None:
         """Wait until all have ended; kill those that have not by then."""
@@ -287,6 +315,8 @@ class _Lives:
         self.obstacles: dict[int, str] = {}
         """Why no process can be started, by the numbers of workers that have ended."""
         self.is_stopping = False
+        self.is_replacing = False
+        """Whether a worker is being replaced now, in a restart of all."""
         self.has_served = False
         self.none_left = asyncio.Event()
         self.gone = sum_of([], 0.0)
@@ -309,12 +339,25 @@ class _Lives:
 
 
 async def _asked(member: Member, question: str, fields: Mapping[str, Any], seconds: float) -> Reply:
+    """The answer, for which nobody waits any more when it is known that the worker hangs."""
+
+    def is_hopeless() -> bool:
+        # One that has not said that it listens may be starting.
+        return member.is_silent or not member.state.listen
+
     try:
-        return await member.ask(question, fields, ASK_SECONDS if member.is_silent else seconds)
+        return await member.ask(question, fields, seconds, is_hopeless)
     except CommandError as error:
         return error
     except ChannelLost as error:
-        return CommandError(HOST_UNREACHABLE, f"worker {member.number} does not answer: {error}")
+        return NotReached(member.number, member.pid, SILENT if member.is_silent else str(error))
+
+
+def _counts(member: Member, reply: Reply) -> bool:
+    """Whether a reply is that of a worker with clients, and says what they can expect."""
+    if isinstance(reply, CommandError):
+        return not member.is_leaving
+    return reply != STARTING if isinstance(reply, Mapping) else bool(member.state.listen)
 
 
 def cannot_start(error: OSError) -> str:

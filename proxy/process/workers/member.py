@@ -75,6 +75,10 @@ class Member:
         assert self._process is not None
         return self._process.pid
 
+    def order(self) -> tuple[bool, int]:
+        """Sorts workers: by their numbers, those that are leaving last."""
+        return self.is_leaving, self.number
+
     @property
     def is_ready(self) -> bool:
         """Whether it serves clients."""
@@ -129,11 +133,13 @@ class Member:
         self.families = Families(fields["metrics"])
         self.reading = reading_from(fields["reading"])
 
-    def ask(self, question: str, fields: Mapping[str, Any], seconds: float) -> Awaitable[Mapping[str, Any]]:
-        """The answer of the worker; raises ``CommandError`` and ``ChannelLost``."""
+    def ask(
+        self, question: str, fields: Mapping[str, Any], seconds: float, is_hopeless: Callable[[], bool] = lambda: False
+    ) -> Awaitable[Mapping[str, Any]]:
+        """The answer of the worker, as ``Channel.ask``; raises ``CommandError`` and ``ChannelLost``."""
         if self._channel is None:
             raise ChannelLost("the process is starting")
-        return self._channel.ask(question, fields, seconds)
+        return self._channel.ask(question, fields, seconds, is_hopeless)
 
     async def look(self, question: str) -> None:
         """Ask for ``metrics`` or the ``reading``; what it has said last stays if it does not answer."""

@@ -31,6 +31,7 @@ from proxy.process.stopping import Stopping
 from proxy.process.welcoming import welcome
 from proxy.process.workers.channel import ChannelLost
 from proxy.process.workers.crew import FAN_OUT_SECONDS, KILL_SECONDS, Crew
+from proxy.process.workers.last_order import STATES, LastOrder
 from proxy.process.workers.overview import Overview
 from proxy.settings.config import Address, LoadedSettings, Settings, redact_uri
 from proxy.settings.transfer import document_of
@@ -90,8 +91,7 @@ class Supervisor:
         )
         self._overview = Overview(self._settings, self._crew, lambda: self._embedding.restarts)
         self._sockets: Sockets | None = None
-        self._held: Mapping[str, Any] | None = None
-        """The admin command by which clients are paused or drained."""
+        self._last_order = LastOrder(lambda: self._crew, self._tasks)
         self._backend: str | None = None
         self._reloading.follow(self._follow)
 
@@ -126,6 +126,9 @@ class Supervisor:
 
     async def _serve(self, sockets: Sockets) -> None:
         try:
+            if self._settings.status_listen is None:
+                # Which otherwise runs beside the status listener: workers that hang must be noticed.
+                self._tasks.keep(self._overview.record)
             await self._crew.start(sockets)
             await self._stopping.event.wait()
         finally:
@@ -157,7 +160,7 @@ class Supervisor:
             "number": number,
             "of": self._crew.size,
             "board": self._crew.board,
-            "held": self._held,
+            "held": self._last_order.held,
             "sockets": [[each.fileno() for each in group] for group in (self._sockets.clients, self._sockets.admin)],
         }
 
@@ -240,14 +243,24 @@ class Supervisor:
 
     async def _restart(self) -> None:
         log.info("restarting the workers, one after the other", workers=self._crew.size)
-        if await self._crew.replace_all():
+        if await self._crew.replace_all(self._until_resumed):
             log.info("all workers were restarted")
+
+    async def _until_resumed(self) -> None:
+        # A worker that stops refuses what it holds. Drivers retry that once, and the next one would refuse it again.
+        if self._last_order.is_pause:
+            log.info("the restart of workers waits until clients are resumed")
+            await self._last_order.until_resumed()
 
     def _follow(self, settings: Settings) -> None:
         logs.set_level(settings.log_level)
         self._overview.follow(settings)
-        for number, member in self._crew.members.items():
-            self._tasks.spawn(self._reload(number, member.ask("reload", self._share(number), RELOAD_SECONDS)))
+        # Also those that will take the place of others.
+        for member in self._crew.everybody:
+            if member.is_leaving:
+                continue
+            share = self._share(member.number)
+            self._tasks.spawn(self._reload(member.number, member.ask("reload", share, RELOAD_SECONDS)))
 
     async def _reload(self, number: int, answer: Awaitable[Mapping[str, Any]]) -> None:
         try:
@@ -260,10 +273,6 @@ class Supervisor:
         if fields["name"] == "reload":
             return self._reloading.reload_for_administrator()
         seconds = FAN_OUT_SECONDS + float(fields["fields"].get("waitSeconds") or self._settings.shutdown_grace_seconds)
-        if fields["name"] in ("pause", "drain"):
-            # Also for a worker that becomes ready meanwhile.
-            self._held = fields
-        reply = await self._crew.for_all("admin", fields, seconds)
-        if fields["name"] == "resume":
-            self._held = None
-        return reply
+        if fields["name"] in STATES:
+            return await self._last_order.execute(fields, seconds)
+        return await self._crew.for_all("admin", fields, seconds)

@@ -44,6 +44,8 @@ from proxy.process.stopping import Stopping
 from proxy.process.traced import tracing_of
 from proxy.process.unreachable import unreachable
 from proxy.process.workers.channel import Channel
+from proxy.process.workers.fan_out import STARTING
+from proxy.process.workers.last_order import STATES
 from proxy.process.workers.summed_readings import document_of
 from proxy.settings.config import Address, ConfigurationError, LoadedSettings, Settings
 from proxy.settings.transfer import loaded_from
@@ -153,6 +155,10 @@ class Worker:
         return {}
 
     async def _execute(self, fields: Mapping[str, Any]) -> Mapping[str, Any]:
+        if self._here is None and fields["name"] in STATES:
+            # For when clients are served.
+            self._held = None if fields["name"] == "resume" else fields
+            return STARTING
         if self._here is None:
             raise CommandError(ExitCode.TRY_AGAIN, f"worker {self._number} is starting")
         administrator = Administrator.from_document(fields["administrator"])
@@ -257,6 +263,9 @@ async def work(descriptor: int, last_resort: LastResort) -> int:
     workers: list[Worker] = []
 
     async def answer(question: str, fields: Mapping[str, Any]) -> Mapping[str, Any]:
+        if not workers and fields.get("name") in STATES:
+            # What it needs to know first is asked later.
+            return STARTING
         if not workers:
             raise CommandError(ExitCode.TRY_AGAIN, "the worker is starting")
         return await workers[0].answer(question, fields)

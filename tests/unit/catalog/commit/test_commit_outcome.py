@@ -238,6 +238,7 @@ async def test_doubtful_statement_is_pursued_and_its_retry_hears_the_verdict() -
     await bench.outcomes.pursue(5)
     assert again.codes == {5: None}
     assert not bench.outcomes.doubts
+    assert bench.outcomes.pursued() == (0, 0)
 
 
 async def test_doubtful_statement_that_was_not_written_is_written_for_its_retry() -> None:
@@ -270,10 +271,11 @@ async def test_retry_waits_no_longer_than_its_own_deadline() -> None:
 
 
 async def test_unreachable_backend_keeps_the_doubt() -> None:
-    bench, _, _ = await in_doubt()
+    bench, write, _ = await in_doubt()
     bench.store.answers.append(Rejected(BackendUnavailable("connection refused")))
     await bench.outcomes.pursue(5)
     assert bench.outcomes.doubts
+    assert bench.outcomes.pursued() == (1, len(write.statement))
 
 
 async def test_doubts_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:

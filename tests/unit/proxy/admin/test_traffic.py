@@ -23,11 +23,14 @@ class World:
         self.disconnected = self.aborted = 0
         self.uncommitted = 0
         self.answers = True
+        self.answered = asyncio.Event()
+        self.answered.set()
         tasks = TaskSet(lambda error: None)
         self.pause = Pause(BackendGate(self.probe, tasks), tasks)
         self.traffic = Traffic(self.pause, self, lambda: (self.uncommitted, 0), self.probe, lambda: grace_seconds)
 
     async def probe(self) -> None:
+        await self.answered.wait()
         if not self.answers:
             raise BackendUnavailable("down")
 
@@ -95,6 +98,20 @@ async def test_resume_asks_the_backend_first() -> None:
     assert (await world.ask("resume", force=True))["was"] == "paused"
     assert world.installed == [world.pause, None]
     assert await world.ask("resume") == {"was": "serving", "started": 0}
+
+
+async def test_a_pause_that_comes_while_resume_waits_for_the_backend_is_the_later_one() -> None:
+    world = World()
+    await world.ask("pause")
+    world.answered.clear()
+    resuming = asyncio.create_task(world.ask("resume"))
+    await asyncio.sleep(0)
+    await world.ask("pause")
+    world.answered.set()
+    with pytest.raises(CommandError, match="paused again") as raised:
+        await resuming
+    assert raised.value.code == 117
+    assert world.traffic.status()["state"] == "paused"
 
 
 async def test_drain_disconnects_at_once_what_it_can_and_the_rest_after_the_grace_period() -> None:

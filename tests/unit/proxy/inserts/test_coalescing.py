@@ -333,11 +333,13 @@ async def test_w102_a_statement_that_may_be_sent_again_is_pursued_beyond_the_dea
     while not client.told:  # noqa: ASYNC110 - the retry must come in the next turn
         await asyncio.sleep(0)
     assert "unknown" in str(client.told[0])
+    assert bench.coalescer.pursued()[0] == 1
     transaction.under_way[0].wait(retry, 0, LoopClock().monotonic_seconds() + 60)
     await bench.rest()
     assert retry.codes == {0: None}
     assert (0 in transaction.written, transaction.under_way) == (True, {})
     assert bench.store.numbers == [1] * 4
+    assert bench.coalescer.pursued() == (0, 0)
 
 
 async def test_w102_a_statement_whose_outcome_the_server_has_forgotten_is_lost() -> None:

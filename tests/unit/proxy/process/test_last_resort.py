@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Callable
 
 import pytest
@@ -113,4 +114,29 @@ def test_the_loop_gets_all_signals_as_before(make: Callable[[], asyncio.Abstract
 
     with asyncio.Runner(loop_factory=make) as runner:
         runner.run(asyncio.wait_for(until_heard(), 20))
+    assert signal.set_wakeup_fd(-1) == -1
+
+
+@pytest.mark.parametrize("make", [asyncio.new_event_loop, uvloop.new_event_loop])
+def test_signals_that_come_together_are_one_of_each(make: Callable[[], asyncio.AbstractEventLoop]) -> None:
+    """Two of SIGTERM would be a stop that does not wait for clients."""
+    together = (signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
+    times = 200
+
+    async def heard() -> Counter[int]:
+        found: Counter[int] = Counter()
+        for each in together:
+            asyncio.get_running_loop().add_signal_handler(each, lambda number=each: found.update([number]))
+        with LastResort() as last_resort:
+            last_resort.hears({signal.SIGINT}, lambda: 0.0)
+            for done in range(1, times + 1):
+                for each in together:
+                    os.kill(os.getpid(), each)
+                async with asyncio.timeout(20):
+                    while min(found[each] for each in together) < done:  # noqa: ASYNC110 - handlers count
+                        await asyncio.sleep(0.001)
+        return found
+
+    with asyncio.Runner(loop_factory=make) as runner:
+        assert runner.run(heard()) == dict.fromkeys(together, times)
     assert signal.set_wakeup_fd(-1) == -1

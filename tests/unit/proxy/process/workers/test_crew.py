@@ -25,6 +25,10 @@ async def forward(fields: Mapping[str, Any]) -> Mapping[str, Any]:
     return fields
 
 
+async def at_once() -> None:
+    """Nothing is in the way of a restart."""
+
+
 async def test_nobody_is_ready_and_nobody_is_waited_for() -> None:
     crew = Crew(2, lambda number: {}, forward, lambda: None, TaskSet(lambda error: None))
     assert crew.why_not_ready() == "the worker is starting"
@@ -90,7 +94,7 @@ async def test_a_restart_ends_where_no_process_can_be_started(crew: Crew, monkey
     before, descriptors = dict(crew.members), open_files()
     with monkeypatch.context() as broken, capture_logs() as logs:
         broken.setattr(sys, "executable", "/nowhere/python")
-        assert not await crew.replace_all()
+        assert not await crew.replace_all(at_once)
     assert [each["event"] for each in logs] == ["a new worker is not ready, keeping the old ones"]
     assert "/nowhere/python" in logs[0]["reason"]
     assert crew.members == before

@@ -5,9 +5,10 @@ from __future__ import annotations
 import pytest
 
 from catalog.errors import CommandError
-from proxy.process.workers.fan_out import merged
+from proxy.process.workers.fan_out import NotReached, merged
 
 FAILED = CommandError(117, "not now")
+HANGS = NotReached(1, 4711, "no answer")
 
 
 def test_numbers_are_added_and_the_rest_is_that_of_the_first() -> None:
@@ -21,6 +22,24 @@ def test_an_error_of_one_is_that_of_all_unless_one_suffices() -> None:
     assert merged([FAILED, {"killed": 1}], any_suffices=True) == {"killed": 1}
     with pytest.raises(CommandError, match="not now"):
         merged([FAILED, FAILED], any_suffices=True)
+
+
+def test_those_that_were_not_reached_are_named() -> None:
+    reply = merged([{"state": "paused", "running": 1}, HANGS], any_suffices=False)
+    assert reply == {
+        "state": "paused",
+        "running": 1,
+        "notReached": [{"worker": 1, "pid": 4711, "reason": "no answer"}],
+    }
+    with pytest.raises(CommandError, match="worker 1 does not answer: no answer"):
+        merged([HANGS], any_suffices=False)
+
+
+def test_where_one_suffices_it_may_be_the_one_that_was_not_reached() -> None:
+    with pytest.raises(CommandError, match="worker 1 does not answer"):
+        merged([FAILED, HANGS], any_suffices=True)
+    with pytest.raises(CommandError, match="not now"):
+        merged([FAILED, HANGS], any_suffices=False)
 
 
 def test_without_workers_there_is_no_reply() -> None:

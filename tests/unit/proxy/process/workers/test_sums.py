@@ -25,6 +25,8 @@ SUMMED_GAUGES = {
     "tsproxy_catalog_memory_bytes",
     "tsproxy_unjoined_parts",
     "tsproxy_uncommitted_measurements",
+    "tsproxy_pursued_bytes",
+    "tsproxy_pursued_measurements",
     "tsproxy_uncommitted_bytes",
     "tsproxy_trace_spans_waiting",
 }
