@@ -135,6 +135,21 @@ def test_a_live_proxy_is_asked(pair: tuple[ProxyProcess, ProxyProcess], backend:
     assert two.metrics()["tsproxy_peer_doubles_prevented_total"] > 0
 
 
+@pytest.mark.parametrize("first", [0, 2**31 - 2, 2**31 - 1], ids=["small", "large", "largest"])
+def test_statements_of_any_id_without_an_id_of_their_own(
+    pair: tuple[ProxyProcess, ProxyProcess], backend: MongodProcess, database: str, first: int
+) -> None:
+    """They cannot be looked up: the other proxy must be told. A server's ids go on with the smallest."""
+    lsid = {"id": Binary(uuid4().bytes, 4)}
+    rows = [{"t": START, "m": place} for place in range(3)]
+    numbers = {"stmtId": first, "txnNumber": Int64(1), "ordered": False}
+    with RawClient(pair[0].port) as one, RawClient(pair[1].port) as two:
+        for client in (one, two, one, two):
+            assert client.run({"insert": "c", "documents": rows, "lsid": lsid, **numbers, "$db": database})["n"] == 3
+    assert backend.shared_client[database].c.count_documents({}) == 3
+    assert [each.log.count("Traceback") for each in pair] == [0, 0]
+
+
 def test_a_killed_proxy_s_rows_are_found(
     pair: tuple[ProxyProcess, ProxyProcess], backend: MongodProcess, database: str
 ) -> None:
