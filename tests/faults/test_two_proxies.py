@@ -7,6 +7,7 @@ import os
 import signal
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -176,6 +177,30 @@ def test_a_client_that_sends_to_both_at_once(
     for place, statement in enumerate(statements):
         first, second = pair if place % 2 else reversed(pair)
         all_at_once([lambda: statement.send(first), lambda: statement.send(second)])  # noqa: B023
+    check(backend, database, statements)
+
+
+def _repeat(proxy: ProxyProcess, document: dict[str, Any]) -> None:
+    """As drivers do after an error after which they may."""
+    with RawClient(proxy.port) as client:
+        reply = client.run(document)
+        while "RetryableWriteError" in reply.get("errorLabels", ()):
+            reply = client.run(document)
+    assert reply["n"] == len(document["documents"]), reply
+
+
+@pytest.mark.parametrize("pair", ["native"], indirect=True)
+def test_a_statement_in_progress_is_not_relayed(
+    pair: tuple[ProxyProcess, ProxyProcess], backend: MongodProcess, database: str
+) -> None:
+    """One half, ordered, would be relayed; all of it, unordered, is executed by the proxy."""
+    statements = [Statement(database, 20, ordered=True) for _ in range(60)]
+    for statement in statements:
+        rows = statement.document["documents"]
+        numbers = {"stmtIds": list(range(10, 20))}
+        half = {**statement.document, "documents": rows[10:], "ordered": True, **numbers}
+        whole = {**statement.document, "ordered": False}
+        all_at_once([partial(_repeat, pair[0], each) for each in (half, whole)])
     check(backend, database, statements)
 
 
