@@ -20,12 +20,13 @@ from __future__ import annotations
 import math
 from collections import OrderedDict
 from collections.abc import Sequence
+from functools import partial
 
 from catalog.buckets.write_batch import DoubtfulWriter, Writer
 from catalog.commit.number_set import NumberSet
 from catalog.commit.tenure import Search, SessionKey, Tenure
 from catalog.errors import INVALID_OPTIONS, CommandError
-from catalog.ports import Acknowledgement
+from catalog.ports import Acknowledgement, Confirmation
 
 TRANSACTION_TOO_OLD = 225
 NETWORK_TIMEOUT = 89
@@ -205,14 +206,19 @@ class Transaction:
         self.unmet_write_concern = acknowledgement
         confirmation = acknowledgement.confirmation
         if confirmation is not None and (known is None or known.confirmation is not confirmation):
-            confirmation.when_known(self._confirmed, self.is_forgotten)
+            confirmation.when_known(partial(self._confirmed, confirmation), self.is_forgotten)
 
-    def _confirmed(self, outcome: Acknowledgement | CommandError) -> None:
+    def _confirmed(self, confirmation: Confirmation, outcome: Acknowledgement | CommandError) -> None:
         """If another primary was elected meanwhile, it may have the statements or not: a retry looks them up.
 
         Not if that has found rows before, which do not count a second time.
         """
-        if isinstance(outcome, CommandError) and self.search is not Search.FOUND:
+        if isinstance(outcome, Acknowledgement):
+            unmet = self.unmet_write_concern
+            if outcome.is_met and unmet is not None and unmet.confirmation is confirmation:
+                self.unmet_write_concern = None
+            return
+        if self.search is not Search.FOUND:
             if not self._is_removed:
                 self._log.size_bytes -= self.written.runs * RUN_BYTES
             self.written = NumberSet()

@@ -22,6 +22,7 @@ from proxy.inserts.slices import SliceResult, Slices, ThreadCall
 from proxy.inserts.staging import (
     DOCUMENTS_IN_A_STEP,
     LARGE_BYTES,
+    NO_STATEMENT,
     STEP_BYTES,
     ReplyTo,
     Staging,
@@ -213,7 +214,7 @@ class CatalogStaging(Staging):
                 yield False
                 buckets = self._catalog.collection(buckets.collection)
             if not is_settled_by(answer, position, statement):
-                self._place_statement(statement, measurement, buckets, key)
+                self._place(statement, 0, measurement, buckets, key)
         self._committer.kick()
 
     def _stage_statement(
@@ -228,6 +229,10 @@ class CatalogStaging(Staging):
         sought: list[tuple[Statement, Measurement]] | None,
     ) -> None:
         """Stage one statement, or append it to ``sought``, whose statements an earlier process may have written."""
+        if number == NO_STATEMENT:
+            insert_reply.expect()
+            self._place(insert_reply, index, measurement, buckets, key)
+            return
         deadline_seconds = self._committer.deadline_seconds()
         if is_recorded(transaction, number, insert_reply, index, deadline_seconds):
             return
@@ -236,18 +241,23 @@ class CatalogStaging(Staging):
         insert_reply.expect()
         statement.wait(insert_reply, index, deadline_seconds)
         if sought is None:
-            self._place_statement(statement, measurement, buckets, key)
+            self._place(statement, 0, measurement, buckets, key)
         else:
             sought.append((statement, measurement))
 
-    def _place_statement(
-        self, statement: Statement, measurement: Measurement, buckets: CollectionBuckets, key: CombineKey
+    def _place(
+        self,
+        writer: Statement | ReplyTo,
+        index: int,
+        measurement: Measurement,
+        buckets: CollectionBuckets,
+        key: CombineKey,
     ) -> None:
-        batch = self._catalog.place(buckets, measurement, statement, 0, key)
+        batch = self._catalog.place(buckets, measurement, writer, index, key)
         if batch is None:
             return
         if batch.claim():
-            batch.bulk = statement.is_bulk
+            batch.bulk = writer.is_bulk
             self._committer.submit(batch)
-        elif batch.bulk and not statement.is_bulk:
+        elif batch.bulk and not writer.is_bulk:
             self._committer.hasten(batch)

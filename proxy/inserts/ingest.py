@@ -197,6 +197,13 @@ class InsertHandler:
                 # It was kept waiting only by a limit of its client.
                 self._relay(exchange, template, insert)
                 return
+        elif txn_number is not None:
+            latest = self.statements.latest((session, client.identity))
+            if latest is not None and latest.number == txn_number and latest.is_native:
+                # A part of an insert that the backend has recorded; alone, it is too small to be relayed.
+                self.relay_unseen(template.collection, documents)
+                self._relay(exchange, template, insert)
+                return
         self._take(exchange, template, insert, is_asked=is_asked)
 
     def _relay(self, exchange: Exchange, template: InsertTemplate, insert: InsertCommand) -> None:
@@ -213,10 +220,10 @@ class InsertHandler:
             pending.take(-insert.size_bytes, -count)
             if isinstance(answer, CommandError):
                 exchange.end(Refused(answer))
-            elif answer.written:
-                self._take(exchange, template, insert)
-            else:
+            elif transaction.is_native and not answer.written:
                 self._relay(exchange, template, insert)
+            else:
+                self._take(exchange, template, insert)
 
         transaction = self.statements.transaction((insert.session, exchange.session.identity), insert.txn_number)
         pending.take(insert.size_bytes, count)
@@ -256,7 +263,7 @@ class InsertHandler:
                 transaction = self.statements.transaction(client, txn_number)
             except CommandError:
                 return False
-            if self._staging.may_be_written(transaction, template.collection):
+            if transaction.is_native or self._staging.may_be_written(transaction, template.collection):
                 return False
         pending = self.pending
         pending.size_bytes += len(document)

@@ -41,6 +41,8 @@ TAKEN_FIELDS = frozenset(
 )
 """Fields that an insert for the catalog may have; an insert with any other is relayed."""
 
+_IDS: Final = 1 << 32
+"""Number of possible statement ids."""
 _AFTER: Final = b"\x11afterClusterTime\0"
 _API_DETAILS: Final = frozenset({b"apiStrict", b"apiDeprecationErrors"})
 _CHECKED_ELSEWHERE: Final = frozenset({b"documents", b"apiStrict"})
@@ -179,11 +181,18 @@ def _integer(command: Command, name: bytes) -> int | None:
     return int.from_bytes(command.body[start:end], "little", signed=True)
 
 
+def _consecutive(first: int, count: int) -> Sequence[int]:
+    """Statement ids from ``first`` on; the smallest follows the largest, as with servers."""
+    if first + count <= _IDS // 2:
+        return range(first, first + count)
+    return [(each + _IDS // 2) % _IDS - _IDS // 2 for each in range(first, first + count)]
+
+
 def _statement_ids(command: Command, count: int) -> Sequence[int] | None:
     fields = command.fields
     if b"stmtIds" not in fields:
         first = _integer(command, b"stmtId") if b"stmtId" in fields else 0
-        return None if first is None else range(first, first + count)
+        return None if first is None else _consecutive(first, count)
     if b"stmtId" in fields:
         return None
     given = command.get("stmtIds", MOST_STATEMENT_IDS_BYTES)

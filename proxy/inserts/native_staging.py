@@ -21,7 +21,7 @@ from proxy.inserts.insert_command import InsertCommand
 from proxy.inserts.insert_reply import InsertReply
 from proxy.inserts.plain_insert import PlainInsert
 from proxy.inserts.slices import SliceResult, Slices
-from proxy.inserts.staging import ReplyTo, Staging, is_recorded, is_settled_by, measurement_of, parsed
+from proxy.inserts.staging import NO_STATEMENT, ReplyTo, Staging, is_recorded, is_settled_by, measurement_of, parsed
 
 DOCUMENTS_IN_A_STEP = 64
 
@@ -111,6 +111,10 @@ class NativeStaging(Staging):
         index: int,
         sought: list[_Sought] | None,
     ) -> None:
+        if number == NO_STATEMENT:
+            writer.expect()
+            self._coalescer.add(collection, key, writer, index, document, is_bulk=writer.is_bulk)
+            return
         deadline_seconds = self._coalescer.deadline_seconds()
         if is_recorded(transaction, number, writer, index, deadline_seconds):
             return

@@ -3,7 +3,7 @@
 The backend records the statements that were relayed to it. It has no record of those that a process has stored in
 buckets, or together with the documents of others, before the access changed or the process ended. So their rows are
 looked up first. If none is stored, the insert is relayed. Otherwise what was found is recorded, and the insert is
-staged, which stores the rest only.
+staged, which stores the rest only. It is staged, too, if other statements of its number were staged meanwhile.
 """
 
 from __future__ import annotations
@@ -79,10 +79,17 @@ class SoughtInsert:
         else:
             # A copy that waits is sent again by its driver.
             found, rest = answer, BackendUnavailable("the statement is being executed", code=NETWORK_TIMEOUT)
-            transaction.is_native = transaction.is_native or not found.written
+            transaction.is_native = transaction.is_native or not (found.written or self._is_partly_staged())
         for position, statement in enumerate(self._statements):
             if position in found.written:
                 statement.found(found.acknowledgement)
             else:
                 statement.settle((0,), rest, None)
         self._ended(answer)
+
+    def _is_partly_staged(self) -> bool:
+        """Whether this process executes other statements of this number, or has."""
+        transaction, own = self._transaction, set(self._statements)
+        if transaction.commands or transaction.written.runs or transaction.lost.runs:
+            return True
+        return any(each not in own for each in transaction.under_way.values())

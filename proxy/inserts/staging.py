@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 from catalog.buckets.write_batch import CombineKey
 from catalog.commit.restart_dedup import Found, RestartDedup
@@ -21,6 +21,9 @@ STEP_BYTES = 4096
 """This many bytes of a document count as one more document."""
 LARGE_BYTES = 256 * 1024
 """Larger documents are parsed in a thread."""
+
+NO_STATEMENT: Final = -1
+"""A document with this statement id is no statement, so a retry stores it again, as with servers."""
 
 ReplyTo: TypeAlias = InsertReply | PlainInsert
 

@@ -45,8 +45,8 @@ _QUESTION: Final = struct.Struct("<qHH")
 """Transaction number, lengths of the session's id and of its users."""
 _KNOWN: Final = struct.Struct("<BHH")
 """Flags (``is_native``, ``is_sought``), number of written and of lost runs."""
-_RUN: Final = struct.Struct("<ii")
-"""First statement id of the run, and the one after its last."""
+_RUN: Final = struct.Struct("<iI")
+"""First statement id of the run, and the one after its last without its sign: the largest is followed by another."""
 _COUNT: Final = struct.Struct("<I")
 """Number of questions."""
 _HOLD: Final = struct.Struct("<I")
@@ -249,7 +249,7 @@ def answer_bytes(answers: Sequence[Answer]) -> bytes:
         if answer.told is Told.KNOWN:
             flags = answer.is_native | answer.is_sought << 1
             parts.append(_KNOWN.pack(flags, len(answer.written), len(answer.lost)))
-            parts += [_RUN.pack(start, end) for start, end in (*answer.written, *answer.lost)]
+            parts += [_RUN.pack(start, end & _MOST) for start, end in (*answer.written, *answer.lost)]
     return b"".join(parts)
 
 
@@ -267,7 +267,8 @@ def answers_in(said: bytes) -> list[Answer]:
             kind = Told(told)
             flags, written, lost = _KNOWN.unpack_from(said, at)
             at += _KNOWN.size
-            runs = [_RUN.unpack_from(said, at + _RUN.size * each) for each in range(written + lost)]
+            packed = [_RUN.unpack_from(said, at + _RUN.size * each) for each in range(written + lost)]
+            runs = [(start, start + (end - start & _MOST)) for start, end in packed]
             at += _RUN.size * len(runs)
             found.append(Answer(kind, bool(flags & 1), bool(flags & 2), tuple(runs[:written]), tuple(runs[written:])))
     except struct.error as error:

@@ -146,6 +146,22 @@ def is_free(wire: WireClient, name: str) -> bool:
     return wire.command({**update, "maxTimeMS": 500}).get("n") == 1
 
 
+def test_w102_documents_whose_statement_id_is_minus_one_are_no_statements(
+    replica_set: MongodProcess, port: int, db_name: str
+) -> None:
+    """They are stored each time; the others only once. A server ends if one bucket gets two documents of these."""
+    database = replica_set.shared_client[db_name]
+    database.create_collection("x", timeseries=TIMESERIES)
+    session = new_session()
+    with WireClient(port) as wire:
+        for number, rows in enumerate(([row(m="a")], [row(m="a"), row(m="b"), row(m="c")])):
+            ids = [-1, 3, -1][: len(rows)]
+            fields: dict[str, Any] = {"txnNumber": Int64(1 + number), "stmtIds": ids, "ordered": False}
+            assert [insert(wire, db_name, *rows, **session, **fields).get("n") for _ in range(2)] == [len(rows)] * 2
+    assert database.x.count_documents({}) == 2 + 5
+    assert database.x.count_documents({"m": "b"}) == 1
+
+
 @pytest.mark.parametrize("known", [False, True])
 def test_w102_a_newer_number_ends_the_transaction_of_the_session(
     replica_set: MongodProcess, port: int, db_name: str, known: bool

@@ -134,6 +134,30 @@ def test_retried_insert_is_stored_once(replica_set: MongodProcess, tmp_path: Pat
         proxy.stop()
 
 
+def test_w102_a_part_of_a_relayed_insert_is_relayed_too(
+    replica_set: MongodProcess, tmp_path: Path, db_name: str
+) -> None:
+    """The part alone is too small to be."""
+    proxy = ProxyProcess(tmp_path / "proxy", replica_set.uri, flags=["--write-strategy", "auto"]).start()
+    try:
+        with proxy.client() as client, WireClient(proxy.port) as wire:
+            collection = made(client, db_name)
+            session, sent, end = {"lsid": {"id": bson.Binary(uuid4().bytes, 4)}}, 0, time.monotonic() + 60
+            while native_measurements(proxy) == 0:
+                assert time.monotonic() < end, "none was relayed"
+                rows = [row(number, 20) for number in range(500 * sent, 500 * (sent + 1))]
+                sent += 1
+                fields = {**session, "txnNumber": bson.Int64(sent), "$db": db_name}
+                assert wire.command({"insert": "x", "documents": rows, **fields})["n"] == 500
+                for part in (slice(0, 1), slice(7, 12)):
+                    numbers = {"stmtIds": list(range(500))[part]}
+                    again = wire.command({"insert": "x", "documents": rows[part], **numbers, **fields})
+                    assert again["n"] == len(rows[part])
+            assert collection.count_documents({}) == 500 * sent
+    finally:
+        proxy.stop()
+
+
 def test_large_batches_find_the_faster_way(tmp_path: Path, db_name: str) -> None:
     """Whichever it is on this machine: both ways are tried, and every row is stored once, with its values."""
     server = MongodProcess(tmp_path / "mongod").start()

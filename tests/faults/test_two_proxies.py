@@ -7,6 +7,7 @@ import os
 import signal
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -135,6 +136,21 @@ def test_a_live_proxy_is_asked(pair: tuple[ProxyProcess, ProxyProcess], backend:
     assert two.metrics()["tsproxy_peer_doubles_prevented_total"] > 0
 
 
+@pytest.mark.parametrize("first", [0, 2**31 - 2, 2**31 - 1], ids=["small", "large", "largest"])
+def test_statements_of_any_id_without_an_id_of_their_own(
+    pair: tuple[ProxyProcess, ProxyProcess], backend: MongodProcess, database: str, first: int
+) -> None:
+    """They cannot be looked up: the other proxy must be told. A server's ids go on with the smallest."""
+    lsid = {"id": Binary(uuid4().bytes, 4)}
+    rows = [{"t": START, "m": place} for place in range(3)]
+    numbers = {"stmtId": first, "txnNumber": Int64(1), "ordered": False}
+    with RawClient(pair[0].port) as one, RawClient(pair[1].port) as two:
+        for client in (one, two, one, two):
+            assert client.run({"insert": "c", "documents": rows, "lsid": lsid, **numbers, "$db": database})["n"] == 3
+    assert backend.shared_client[database].c.count_documents({}) == 3
+    assert [each.log.count("Traceback") for each in pair] == [0, 0]
+
+
 def test_a_killed_proxy_s_rows_are_found(
     pair: tuple[ProxyProcess, ProxyProcess], backend: MongodProcess, database: str
 ) -> None:
@@ -161,6 +177,30 @@ def test_a_client_that_sends_to_both_at_once(
     for place, statement in enumerate(statements):
         first, second = pair if place % 2 else reversed(pair)
         all_at_once([lambda: statement.send(first), lambda: statement.send(second)])  # noqa: B023
+    check(backend, database, statements)
+
+
+def _repeat(proxy: ProxyProcess, document: dict[str, Any]) -> None:
+    """As drivers do after an error after which they may."""
+    with RawClient(proxy.port) as client:
+        reply = client.run(document)
+        while "RetryableWriteError" in reply.get("errorLabels", ()):
+            reply = client.run(document)
+    assert reply["n"] == len(document["documents"]), reply
+
+
+@pytest.mark.parametrize("pair", ["native"], indirect=True)
+def test_a_statement_in_progress_is_not_relayed(
+    pair: tuple[ProxyProcess, ProxyProcess], backend: MongodProcess, database: str
+) -> None:
+    """One half, ordered, would be relayed; all of it, unordered, is executed by the proxy."""
+    statements = [Statement(database, 20, ordered=True) for _ in range(60)]
+    for statement in statements:
+        rows = statement.document["documents"]
+        numbers = {"stmtIds": list(range(10, 20))}
+        half = {**statement.document, "documents": rows[10:], "ordered": True, **numbers}
+        whole = {**statement.document, "ordered": False}
+        all_at_once([partial(_repeat, pair[0], each) for each in (half, whole)])
     check(backend, database, statements)
 
 

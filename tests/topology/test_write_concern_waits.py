@@ -12,10 +12,11 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import pymongo
 import pytest
-from bson import ObjectId
+from bson import Binary, Int64, ObjectId
 from pymongo.write_concern import WriteConcern
 
 from tests.support.mongod import MongodProcess
@@ -296,6 +297,28 @@ def test_a_secondary_that_comes_back_confirms_what_waited(three: ReplicaSet, pro
             away.resume()
         replies = [writer.result() for writer in writers]
     assert [(reply["ok"], reply["n"], reply.get("writeConcernError")) for reply in replies] == [(1.0, 1, None)] * 20
+
+
+def test_w102_what_was_confirmed_late_is_told_to_other_proxies(three: ReplicaSet, proxies: list[ProxyProcess]) -> None:
+    """A measurement without an ``_id`` cannot be looked up."""
+    database = f"waits_{ObjectId()}"
+    with three.client() as direct:
+        direct[database].create_collection("ts", timeseries={"timeField": "t", "metaField": "m"})
+        away = next(member for member in three.members if member is not three.await_primary())
+        for each in proxies:
+            each.wait_until(lambda each=each: each.metrics().get("tsproxy_peers_linked") == 1)
+        session = {"lsid": {"id": Binary(uuid4().bytes, 4)}, "txnNumber": Int64(1)}
+        statement = insert("ts", database, writeConcern={"w": 3, "wtimeout": 60_000}, **session)
+        with RawClient(proxies[0].port) as one, RawClient(proxies[1].port) as two:
+            away.pause()
+            try:
+                one.send(command(statement))
+                time.sleep(2.5)
+            finally:
+                away.resume()
+            replies = [*one.documents(1), two.run(statement), one.run(statement)]
+        assert [(reply["n"], reply.get("writeConcernError")) for reply in replies] == [(1, None)] * 3
+        assert direct[database].ts.count_documents({}) == 1
 
 
 @pytest.mark.parametrize("command_name", ["delete", "findAndModify"])

@@ -133,6 +133,7 @@ def test_a_write_concern_that_was_met_late_changes_nothing() -> None:
     waited.tell(ACKNOWLEDGED)
     assert 1 in transaction.written
     assert not transaction.is_sought
+    assert transaction.unmet_write_concern is None
 
 
 def test_newer_transaction_replaces_and_older_is_too_old() -> None:

@@ -83,6 +83,9 @@ def test_w102_statements_of_a_retryable_write_have_numbers() -> None:
         [0, 1],
         [5, 6],
     ]
+    last = parsed(**SESSION, stmtId=2**31 - 1)
+    assert last is not None
+    assert list(last.statement_ids or ()) == [2**31 - 1, -(2**31)]
     explicit = parsed(**SESSION, stmtIds=[9, 4])
     assert explicit is not None
     assert (explicit.txn_number, list(explicit.statement_ids or ())) == (7, [9, 4])

@@ -63,7 +63,10 @@ QUESTIONS = st.lists(
     ),
     max_size=20,
 )
-RUNS = st.lists(st.tuples(st.integers(0, 1000), st.integers(0, 1000)), max_size=5).map(tuple)
+STATEMENT_IDS = st.one_of(st.integers(0, 1000), st.integers(-(2**31), 2**31 - 1), st.just(2**31 - 1))
+RUNS = st.lists(st.tuples(STATEMENT_IDS, STATEMENT_IDS).map(lambda ids: (min(ids), max(ids) + 1)), max_size=5).map(
+    tuple
+)
 ANSWERS = st.lists(
     st.one_of(
         st.sampled_from([UNKNOWN, BUSY, NEWER]),
