@@ -268,7 +268,7 @@ def answers_in(said: bytes) -> list[Answer]:
             flags, written, lost = _KNOWN.unpack_from(said, at)
             at += _KNOWN.size
             packed = [_RUN.unpack_from(said, at + _RUN.size * each) for each in range(written + lost)]
-            runs = [(start, start + (end - start & _MOST)) for start, end in packed]
+            runs = [(start, start + 1 + (end - start - 1 & _MOST)) for start, end in packed]
             at += _RUN.size * len(runs)
             found.append(Answer(kind, bool(flags & 1), bool(flags & 2), tuple(runs[:written]), tuple(runs[written:])))
     except struct.error as error:
