@@ -163,7 +163,9 @@ CASES: dict[str, Callable[[Pair], Iterator[None]]] = {
 
 
 def connections_of_proxies(backend: MongodProcess) -> list[Any]:
-    shown = backend.shared_client.admin.aggregate([{"$currentOp": {"allUsers": True, "idleConnections": True}}])
+    # Without the transactions that killed processes leave for a minute.
+    operations = {"allUsers": True, "idleConnections": True, "idleSessions": False}
+    shown = backend.shared_client.admin.aggregate([{"$currentOp": operations}])
     return [each for each in shown if str(each.get("appName")).startswith("tsproxy")]
 
 
