@@ -93,8 +93,16 @@ class ChildProcess:
         self._child.send_signal(number)
 
     def pause(self) -> None:
-        """Freeze the child (SIGSTOP)."""
+        """Freeze the child (SIGSTOP); the signal reaches its threads one after the other, so wait for all of them."""
         self.signal(signal.SIGSTOP)
+        self.wait_until(self._is_frozen)
+
+    def _is_frozen(self) -> bool:
+        try:
+            threads = [each.read_text() for each in Path(f"/proc/{self.pid}/task").glob("*/stat")]
+        except OSError:  # a thread has ended just now
+            return False
+        return {each.rpartition(")")[2].split()[0] for each in threads} == {"T"}
 
     def resume(self) -> None:
         """Let a frozen child go on (SIGCONT)."""
