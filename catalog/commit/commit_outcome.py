@@ -305,7 +305,7 @@ class CommitOutcomes:
                 continue
             if self._catalog.doubt(batch, unknown):
                 self.doubts[batch] = Doubt(write, commit.collection, commit.write_concern, unknown)
-        size_bytes = sum(len(doubt.write.statement) for doubt in self.doubts.values())
+        _, size_bytes = self.pursued()
         while size_bytes > DOUBTS_LIMIT_BYTES:
             batch, doubt = next(iter(self.doubts.items()))
             del self.doubts[batch]

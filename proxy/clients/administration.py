@@ -102,8 +102,11 @@ class Administration:
     def stop(self) -> None:
         """The server stops: it does not wait for held commands, whose clients get an error that drivers retry."""
         self._pause.stop()
+        self._refuse_what_arrives()
+
+    def _refuse_what_arrives(self) -> None:
+        """During a stop: what is held would be held for as long as it takes."""
         if self._pause.state is State.PAUSED:
-            # What arrives now would be held for as long as the stop takes.
             self._install(Farewell(STOPS))
 
     # --- proxy.admin.traffic.Clients ----------------------------------------------------------------------------
@@ -113,9 +116,8 @@ class Administration:
 
     def hold(self, pause: Pause | None) -> None:
         if self._pause.is_stopping:
-            # Clients leave anyway. What would be held is refused.
-            if self._pause.state is State.PAUSED:
-                self._install(Farewell(STOPS))
+            # Clients leave anyway.
+            self._refuse_what_arrives()
             return
         self._install(pause)
         if pause is None and self._leaving is not None:

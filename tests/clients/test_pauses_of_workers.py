@@ -17,7 +17,7 @@ from pymongo.errors import AutoReconnect, OperationFailure, PyMongoError
 
 from tests.support.mongod import MongodProcess
 from tests.support.ports import LOOPBACK, free_port
-from tests.support.proxy import ProxyProcess, started
+from tests.support.proxy import ProxyProcess, ready, started
 from tests.support.wire import WireClient
 
 REPLY_SECONDS = 15.0
@@ -68,12 +68,6 @@ class Workers:
             finally:
                 with suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGCONT)
-
-
-def ready(proxy: ProxyProcess) -> bool:
-    with suppress(OSError):
-        return proxy.status("/readyz")[0] == 200
-    return False
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ import socket
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -21,14 +21,8 @@ from proxy.process.exit_codes import ExitCode
 from proxy.process.workers.member import SILENT
 from tests.support.mongod import MongodProcess
 from tests.support.ports import LOOPBACK
-from tests.support.proxy import ProxyProcess, started, tsproxy
+from tests.support.proxy import ProxyProcess, ready, started, tsproxy
 from tests.support.wire import WireClient
-
-
-def ready(proxy: ProxyProcess) -> bool:
-    with suppress(OSError):
-        return proxy.status("/readyz")[0] == 200
-    return False
 
 
 @pytest.fixture(scope="module")

@@ -8,7 +8,7 @@ import sys
 import urllib.error
 import urllib.request
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Self
 
@@ -131,3 +131,10 @@ def started(proxy: ProxyProcess) -> Iterator[ProxyProcess]:
         yield proxy.start()
     finally:
         proxy.stop()
+
+
+def ready(proxy: ProxyProcess) -> bool:
+    """Whether it says that it serves."""
+    with suppress(OSError):
+        return proxy.status("/readyz")[0] == 200
+    return False
